@@ -1,0 +1,1 @@
+"""NATS, once: connection, acknowledged publishing, pull loop, StateCache, decisions, questions, leases."""

@@ -1,0 +1,1 @@
+"""The cluster as NumPy columns: interned names, row allocation, resource vectors."""

@@ -1,0 +1,1 @@
+"""What travels on the bus: subjects, message structs and their codec. proto/bus is generated from here."""

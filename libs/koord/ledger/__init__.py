@@ -1,0 +1,1 @@
+"""The ledger in Redis: its function library and the typed asyncio client."""

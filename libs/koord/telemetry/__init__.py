@@ -1,0 +1,1 @@
+"""Traces, metrics and logs: OpenTelemetry set-up, cheap span records for hot paths, Prometheus, structured logs."""

@@ -1,0 +1,1 @@
+"""The user's tools: demo, up, run, submit, get, explain, trace, bench."""

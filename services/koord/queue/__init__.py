@@ -1,0 +1,1 @@
+"""Holds whole jobs until their quota chain has room, then resumes them."""

@@ -1,0 +1,1 @@
+"""Folds API objects into the ledger and ends records on what the API shows."""
