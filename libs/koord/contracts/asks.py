@@ -1,0 +1,57 @@
+"""Questions that the CLI puts to services, and the answers. Never on a per-pod path."""
+
+import msgspec
+
+
+class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An answer that is an error: names the object and the rule."""
+
+    error: str
+
+
+class ExplainPod(msgspec.Struct, frozen=True):
+    """Why is this pod where it is, or why is it nowhere? Subject ``ask.scheduler.explain``."""
+
+    namespace: str
+    name: str
+    v: int = 1
+
+
+class NodeReason(msgspec.Struct, frozen=True):
+    """How many nodes one plugin refused, in the words users know."""
+
+    plugin: str
+    reason: str
+    nodes: int
+
+
+class QuotaLevel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One quota on the pod's chain, leaf first."""
+
+    name: str
+    limit: dict[str, int]
+    used: dict[str, int]
+    short: dict[str, int] = {}
+
+
+class PodExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The scheduler's view of one pod.
+
+    ``state``: active, backoff, unschedulable, gated, planned, binding, bound, unknown, foreign (another scheduler's).
+    """
+
+    namespace: str
+    name: str
+    state: str
+    node: str = ""
+    message: str = ""
+    attempts: int = 0
+    total_nodes: int = 0
+    feasible_nodes: int = 0
+    reasons: list[NodeReason] = []
+    quota: list[QuotaLevel] = []
+    gang: str = ""
+    gang_members: int = 0
+    gang_minimum: int = 0
+    error: str = ""
+    v: int = 1

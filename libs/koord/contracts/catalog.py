@@ -1,0 +1,69 @@
+"""Every kind of message once: its subject, who sends it, and whether it may travel without a trace context.
+
+The bus test fails on a message without ``traceparent`` whose kind is not exempt here; AsyncAPI is generated from this
+list.
+"""
+
+import msgspec
+
+from koord.contracts.asks import ExplainPod, PodExplanation, Refusal
+from koord.contracts.decisions import Bind, Create, Delete, Evict, Patch, RecordEvents
+from koord.contracts.ledger import EpochHint, LedgerHint
+from koord.contracts.quota import QuotaRuntime
+from koord.contracts.results import Result
+
+
+class MessageKind(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One kind of message. ``subject`` is below ``koord.<cluster>.``; ``exempt`` says why it needs no trace context."""
+
+    name: str
+    subject: str
+    sender: str
+    summary: str
+    body: type | None = None
+    exempt: str = ""
+
+
+CATALOG: tuple[MessageKind, ...] = (
+    MessageKind(
+        "State",
+        "state.{token}.{namespace}.{name}",
+        "gateway",
+        "An API object as the API server sent it, less managedFields; header Koord: type, resourceVersion, epoch.",
+        exempt="the object itself carries its trace in the annotation koord.sh/traceparent",
+    ),
+    MessageKind("Bind", "decision.{service}.bind", "scheduler", "Bind the members of one claim.", Bind),
+    MessageKind("Create", "decision.{service}.create", "queue, quota", "Create an object.", Create),
+    MessageKind("Patch", "decision.{service}.patch", "queue, quota, scheduler", "Patch an object.", Patch),
+    MessageKind("Delete", "decision.{service}.delete", "queue", "Delete an object.", Delete),
+    MessageKind("Evict", "decision.{service}.evict", "(none yet)", "Evict a pod.", Evict),
+    MessageKind("RecordEvents", "decision.{service}.event", "every service", "Record Kubernetes Events.", RecordEvents),
+    MessageKind("Result", "result.{service}.{id}", "gateway", "What became of a decision.", Result),
+    MessageKind(
+        "LedgerHint",
+        "ledger.claim.{event}",
+        "reconciler, gateway, scheduler, queue",
+        "Records moved; room may have come free.",
+        LedgerHint,
+        exempt="a wake-up for many flows at once; carries no work",
+    ),
+    MessageKind(
+        "EpochHint",
+        "ledger.epoch",
+        "reconciler",
+        "The ledger was opened under a new epoch.",
+        EpochHint,
+        exempt="a wake-up for many flows at once; carries no work",
+    ),
+    MessageKind(
+        "QuotaRuntime",
+        "quota.runtime.{tree}",
+        "quota",
+        "Runtime quotas of one tree.",
+        QuotaRuntime,
+        exempt="a periodic value computed from many objects",
+    ),
+    MessageKind("ExplainPod", "ask.scheduler.explain", "cli", "Why is this pod where it is?", ExplainPod),
+    MessageKind("PodExplanation", "(reply)", "scheduler", "The scheduler's view of one pod.", PodExplanation),
+    MessageKind("Refusal", "(reply)", "any service", "The question could not be answered.", Refusal),
+)

@@ -1,0 +1,25 @@
+"""Runtime quotas as the quota service computed them, one message per tree."""
+
+import msgspec
+
+
+class QuotaState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One quota: amounts by resource, cpu in milli-cores, the rest in whole base units."""
+
+    name: str
+    namespace: str
+    parent: str = ""
+    min: dict[str, int] = {}
+    max: dict[str, int] = {}
+    runtime: dict[str, int] = {}
+    used: dict[str, int] = {}
+    request: dict[str, int] = {}
+
+
+class QuotaRuntime(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All quotas of one tree; ``version`` grows with each computation of one leader."""
+
+    tree: str
+    version: int
+    quotas: list[QuotaState]
+    v: int = 1
