@@ -1,0 +1,48 @@
+"""Structured logs by structlog: one event and its fields, as JSON or, on a terminal, as coloured text."""
+
+import logging
+import sys
+from typing import Literal, cast
+
+import structlog
+
+LogFormat = Literal["json", "console"]
+Logger = structlog.typing.FilteringBoundLogger
+
+
+def configure(service: str, *, level: str = "info", format_: LogFormat = "console") -> None:
+    """Set up the process's logs on standard error; ValueError for an unknown level."""
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ValueError(f"log.level: {level!r} is not one of debug, info, warning, error, critical")
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if format_ == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info if format_ == "json" else _keep,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(service=service)
+    # Libraries that log through the standard module (nats, aiohttp) show only what is worth a look.
+    logging.basicConfig(
+        level=max(number, logging.WARNING), stream=sys.stderr, format="%(name)s: %(message)s", force=True
+    )
+
+
+def _keep(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    return event
+
+
+def get_logger(name: str) -> Logger:
+    """A logger whose lines say where they come from: ``log.info("bound", pod="ns/a", node="n1")``."""
+    return cast(Logger, structlog.get_logger(logger=name))
