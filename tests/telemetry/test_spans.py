@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from koord.telemetry.context import TraceContext
 from koord.telemetry.export import Exporter
 from koord.telemetry.metrics import MetricError, counter, gauge, render
-from koord.telemetry.setup import TelemetryError, sampling_ratio
-from koord.telemetry.spans import MAX_PENDING, Spans
+from koord.telemetry.setup import TelemetryError, sampling_ratios
+from koord.telemetry.spans import MAX_PENDING, MAX_SLOW, Spans
 
 SECOND = 1_000_000_000
 
@@ -117,15 +117,31 @@ async def test_a_broken_collector_is_counted_and_harms_nobody() -> None:
 @pytest.mark.parametrize("text", ["abc", "-1", "1.5", "nan"])
 def test_bad_ratio_is_named(text: str) -> None:
     with pytest.raises(TelemetryError, match="OTEL_TRACES_SAMPLER_ARG"):
-        sampling_ratio({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": text})
+        sampling_ratios({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": text})
 
 
-def test_ratios() -> None:
-    assert sampling_ratio({}) == 1.0
-    assert sampling_ratio({"OTEL_TRACES_SAMPLER": "parentbased_always_off"}) == 0.0
-    assert (
-        sampling_ratio({"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"}) == 0.01
-    )
+@pytest.mark.parametrize(
+    ("environ", "ratios"),
+    [
+        ({}, (1.0, 0.01)),
+        ({"OTEL_TRACES_SAMPLER": "always_on"}, (1.0, 1.0)),
+        ({"OTEL_TRACES_SAMPLER": "parentbased_always_off"}, (0.0, 0.0)),
+        ({"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.1"}, (0.1, 0.1)),
+    ],
+)
+def test_ratios(environ: dict[str, str], ratios: tuple[float, float]) -> None:
+    assert sampling_ratios(environ) == ratios
+
+
+def test_slow_spans_of_unsampled_traces_are_kept_up_to_a_bound() -> None:
+    spans = Spans(ratio=1.0, pod_ratio=0.0)
+    assert spans.root().sampled
+    pod = spans.pod_root()
+    for _ in range(MAX_SLOW + 9):
+        spans.record("slow", parent=pod, start_ns=0, end_ns=2 * SECOND)
+    assert len(spans.take(0)) == MAX_SLOW
+    spans.record("slow again", parent=pod, start_ns=0, end_ns=2 * SECOND)
+    assert names(spans) == ["slow again"]
 
 
 def test_a_metric_is_made_once_and_of_one_kind() -> None:

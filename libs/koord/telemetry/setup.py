@@ -9,6 +9,10 @@ from koord.telemetry.export import Exporter, endpoint_configured
 from koord.telemetry.spans import Spans
 
 
+# A pod of its own is one of thousands a minute; unless OTEL_* says otherwise, one in a hundred is traced.
+POD_RATIO = 0.01
+
+
 class Telemetry:
     """Spans of a process and their exporter (None when OTEL_* names no endpoint: then nothing is recorded)."""
 
@@ -31,13 +35,20 @@ class TelemetryError(ValueError):
     """An OTEL_* variable that does not parse; names it and the rule."""
 
 
-def sampling_ratio(environ: Mapping[str, str]) -> float:
-    """Share of new traces to record, by OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG (default: all)."""
-    sampler = environ.get("OTEL_TRACES_SAMPLER", "parentbased_always_on")
+def sampling_ratios(environ: Mapping[str, str]) -> tuple[float, float]:
+    """Shares of new traces to record, of jobs and of single pods, by OTEL_TRACES_SAMPLER and its _ARG.
+
+    Without them every job and one pod in a hundred; an explicit sampler counts for both.
+    """
+    sampler = environ.get("OTEL_TRACES_SAMPLER")
+    if sampler is None:
+        return 1.0, POD_RATIO
+    if sampler.endswith("always_on"):
+        return 1.0, 1.0
     if sampler.endswith("always_off"):
-        return 0.0
+        return 0.0, 0.0
     if not sampler.endswith("traceidratio"):
-        return 1.0
+        raise TelemetryError(f"OTEL_TRACES_SAMPLER: {sampler!r} is not one of the samplers of the specification")
     text = environ.get("OTEL_TRACES_SAMPLER_ARG", "1.0")
     try:
         ratio = float(text)
@@ -45,13 +56,14 @@ def sampling_ratio(environ: Mapping[str, str]) -> float:
         ratio = -1.0
     if not 0.0 <= ratio <= 1.0:
         raise TelemetryError(f"OTEL_TRACES_SAMPLER_ARG: must be a number from 0 to 1, got {text!r}")
-    return ratio
+    return ratio, ratio
 
 
 def setup(service: str, instance: str, cluster: str = "") -> Telemetry:
     """Telemetry for this process; call :meth:`Telemetry.start` once the loop runs."""
     enabled = endpoint_configured()
-    spans = Spans(enabled=enabled, ratio=sampling_ratio(os.environ))
+    ratio, pod_ratio = sampling_ratios(os.environ)
+    spans = Spans(enabled=enabled, ratio=ratio, pod_ratio=pod_ratio)
     if not enabled:
         return Telemetry(spans, None)
     resource = Resource.create(
