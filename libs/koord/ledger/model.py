@@ -1,0 +1,360 @@
+"""What travels between the ledger and its clients: claims, decisions' members, observations and their answers.
+
+The rules are spec 20 section 3.12. Amounts are whole numbers within ±2^53 (cpu in milli-cores, all else in base units):
+the ledger keeps them as doubles, which are exact that far. An amount key that an item has no limit for means 0 on a
+``node/`` item and "unlimited" on every other kind.
+
+Places kept for what comes later, so that no client has to change its types: ``Short.kind`` already names ``guard`` and
+``nomination`` with ``version`` and ``holder``; ``ClaimRequest.guards``, ``.ticket`` and ``Record.via`` (the reservation
+claimed through) exist; ``Item.nested`` is the part held by reservations nested in the item.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from koord.accounting.takes import Take
+
+MAX_AMOUNT: Final = 2**53
+"""Largest magnitude of an amount: doubles are exact up to here."""
+MAX_MEMBERS: Final = 4096
+"""Members one call of a ledger function may touch; also the largest claim."""
+LEASE_S: Final = 30.0
+"""How long a HELD claim lives without a renewal, on the clock of Redis."""
+GONE_S: Final = 600.0
+"""How long a uid that has ended is remembered, so that a late claim for it is refused."""
+
+State = Literal["HELD", "BINDING", "OBSERVED"]
+Role = Literal["gateway", "reconciler", "quota"]
+
+
+class LedgerError(Exception):
+    """Base of what the ledger's client raises."""
+
+
+class LedgerUnavailable(LedgerError):
+    """Redis cannot be reached, is out of memory or did not answer in time. Fail closed: nothing may be bound.
+
+    The call may or may not have been executed; every call can be repeated.
+    """
+
+
+class LedgerRefused(LedgerError, ValueError):
+    """A call that no ledger would accept: too many members, an amount out of range, a misused role."""
+
+
+# ---- claims ----------------------------------------------------------------------------------------------------------
+
+
+class Slot(msgspec.Struct, frozen=True, array_like=True):
+    """A thing only one holder may have (a host port, a gang group).
+
+    Held by the pod ``uid`` until its record ends; with an empty ``uid`` by the claim until no HELD or BINDING record of
+    it is left.
+    """
+
+    item: str
+    uid: str = ""
+
+
+class Guard(msgspec.Struct, frozen=True, array_like=True):
+    """A version that must still be current. Reserved: a claim that carries guards is refused today."""
+
+    item: str
+    version: int
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One pod (or QueueUnit, then ``node`` is empty) of a claim and what it takes from which item."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    takes: tuple[Take, ...]
+
+
+class ClaimRequest(msgspec.Struct, frozen=True):
+    """All members of one attempt: held all together or not at all.
+
+    ``id`` is ``<incarnation>-<n>`` and never reused. ``token`` non-zero adds members to the HELD claim of that id and
+    token (not for strict claims). ``strict``: the claim ends as a whole when one HELD member ends. ``trace`` is the
+    traceparent kept with the records. ``priority`` and ``ticket`` are the claim's rank, kept for ``wound``.
+    """
+
+    id: str
+    members: tuple[Member, ...]
+    slots: tuple[Slot, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    priority: int = 0
+    token: int = 0
+    trace: str = ""
+    strict: bool = True
+    ticket: int = 0
+
+
+ShortKind = Literal["amount", "closed", "slot", "guard", "nomination"]
+
+
+class Short(msgspec.Struct, frozen=True, array_like=True):
+    """One reason of a conflict.
+
+    ``amount``: the claim needs ``needed`` of ``key`` in all, ``available`` is the most that would be admissible.
+    ``closed``: the item is unknown or closed. ``slot``: ``holder`` (a uid or a claim) has it.
+    """
+
+    item: str
+    key: str
+    kind: ShortKind
+    needed: int
+    available: int
+    version: int = 0
+    holder: str = ""
+
+
+ClaimStatus = Literal["ok", "conflict", "busy", "stale", "epoch", "closed"]
+
+
+class ClaimAnswer(msgspec.Struct, frozen=True):
+    """What became of one claim of a batch.
+
+    ``ok``: held under ``token``. ``conflict``: ``shorts`` names everything that was short. ``busy``: ``busy_uid`` has a
+    record of ``busy_claim``, or has ended (``busy_claim`` empty). ``stale``: members were to be added to a claim that is
+    not HELD under that token any more. ``epoch``: the ledger was rebuilt, ``epoch`` is current; ``closed``: being
+    rebuilt.
+    """
+
+    status: ClaimStatus
+    token: int = 0
+    epoch: int = 0
+    shorts: tuple[Short, ...] = ()
+    busy_uid: str = ""
+    busy_claim: str = ""
+
+
+# ---- the gateway's and the schedulers' moves -------------------------------------------------------------------------
+
+
+class Advance(msgspec.Struct, frozen=True):
+    """Move the members a decision names to BINDING, right before the API write. ``epoch``: the decision's."""
+
+    claim: str
+    token: int
+    epoch: int
+    decision: str
+    uids: tuple[str, ...]
+
+
+AdvanceStatus = Literal["ok", "gone", "stale", "epoch", "closed"]
+
+
+class AdvanceAnswer(msgspec.Struct, frozen=True):
+    """What the gateway may write.
+
+    ``ok``: every named uid that is neither in ``gone`` nor in ``observed`` is BINDING by this decision and may be
+    written; ``attempt`` counts the advances of this decision (1 = nothing of it can be under way yet). ``gone``: none
+    may. ``observed`` maps uids that the API already shows assigned to their node. ``stale``: a newer gateway leads.
+    """
+
+    status: AdvanceStatus
+    attempt: int = 0
+    gone: tuple[str, ...] = ()
+    observed: Mapping[str, str] = {}
+    epoch: int = 0
+
+
+class Release(msgspec.Struct, frozen=True):
+    """Give members back; no uids = the whole claim.
+
+    By the scheduler or the queue: HELD members only (of a strict claim always all). By the gateway, fenced by
+    ``role_epoch``: BINDING members after a definite refusal.
+    """
+
+    claim: str
+    token: int
+    uids: tuple[str, ...] = ()
+    by: Literal["scheduler", "gateway", "queue"] = "scheduler"
+    role_epoch: int = 0
+
+
+class ReleaseAnswer(msgspec.Struct, frozen=True):
+    """``released`` uids are gone, ``refused`` are in a state the caller may not end, ``items`` got room back."""
+
+    status: Literal["ok", "stale", "epoch", "closed"]
+    released: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    items: tuple[str, ...] = ()
+    epoch: int = 0
+
+
+# ---- observations ----------------------------------------------------------------------------------------------------
+
+
+class NodeSeen(msgspec.Struct, frozen=True):
+    """A node exists with these limits (allocatable; a missing key is 0). ``item`` is ``node/<name>``. Opens it."""
+
+    item: str
+    limits: Mapping[str, int]
+    resource_version: str
+
+
+class LimitSet(msgspec.Struct, frozen=True):
+    """The limits of a ``quota/`` or ``admitted/`` item (a missing key is unlimited), by the quota leader. Opens it."""
+
+    item: str
+    limits: Mapping[str, int]
+
+
+class ItemClosed(msgspec.Struct, frozen=True):
+    """The item takes nothing any more and goes when no record refers to it; HELD claims on a ``node/`` item end."""
+
+    item: str
+    resource_version: str = ""
+
+
+class PodSeen(msgspec.Struct, frozen=True):
+    """A live pod assigned to ``node``, charged with ``takes`` (rows 10-12, or 5/9 if its claim was for another node)."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    takes: tuple[Take, ...]
+    resource_version: str
+
+
+class PodGone(msgspec.Struct, frozen=True):
+    """A pod deleted, terminal, or replaced by another uid under its name (rows 5, 9, 13).
+
+    An empty ``resource_version`` applies in any case (a sweep found no such pod).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str = ""
+
+
+class PodUnbound(msgspec.Struct, frozen=True):
+    """The gateway settled that this BINDING pod is unbound and that no write for it is under way (row 9)."""
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str = ""
+
+
+class UnitSeen(msgspec.Struct, frozen=True):
+    """A QueueUnit with non-empty ``status.admissions`` (rows 10-12)."""
+
+    uid: str
+    namespace: str
+    name: str
+    takes: tuple[Take, ...]
+    resource_version: str
+
+
+class UnitGone(msgspec.Struct, frozen=True):
+    """A QueueUnit deleted, succeeded or failed: its record ends for good."""
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str = ""
+
+
+class UnitUnbound(msgspec.Struct, frozen=True):
+    """A QueueUnit whose admissions are empty (again): an OBSERVED record ends, the unit may be claimed anew.
+
+    A BINDING record ends only if ``settled``: the admission may be under way.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str = ""
+    settled: bool = False
+
+
+Observation = NodeSeen | LimitSet | ItemClosed | PodSeen | PodGone | PodUnbound | UnitSeen | UnitGone | UnitUnbound
+
+
+class Ended(msgspec.Struct, frozen=True, array_like=True):
+    """Members of a claim that ended without being observed, and why (``expired``, ``node``, ``gone``, ...)."""
+
+    claim: str
+    uids: tuple[str, ...]
+    reason: str
+
+
+class ObserveAnswer(msgspec.Struct, frozen=True):
+    """What observations changed; the source of the hints on the bus.
+
+    ``changed``: items whose free amount changed. ``freed``: those of them that may have got room. ``released``: HELD
+    and BINDING members that ended (rows 5, 9) and ``expired`` claims (row 4, by anyone since the last answer).
+    ``observed`` and ``gone``: uids that entered and left OBSERVED. ``overcommitted``: node amounts left below zero.
+    """
+
+    status: Literal["ok", "stale", "epoch", "closed"]
+    epoch: int = 0
+    changed: tuple[str, ...] = ()
+    freed: tuple[str, ...] = ()
+    released: tuple[Ended, ...] = ()
+    expired: tuple[Ended, ...] = ()
+    observed: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    overcommitted: tuple[Short, ...] = ()
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+class Record(msgspec.Struct, frozen=True):
+    """The one record of a pod or QueueUnit.
+
+    ``claim`` and ``trace`` outlive the claim; both are empty if the pod was not placed through the ledger. ``takes`` is
+    what is stored: held, or charged once OBSERVED. ``via`` is the reservation claimed through (later).
+    """
+
+    uid: str
+    state: State
+    claim: str
+    token: int
+    owner: str
+    namespace: str
+    name: str
+    node: str
+    takes: tuple[Take, ...]
+    decision: str = ""
+    attempts: int = 0
+    resource_version: str = ""
+    trace: str = ""
+    slots: tuple[str, ...] = ()
+    via: str = ""
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One item's amounts by key; ``limits`` misses keys that have none. ``refs``: records that refer to it."""
+
+    limits: Mapping[str, int]
+    used: Mapping[str, int]
+    held: Mapping[str, int]
+    nested: Mapping[str, int] = {}
+    open: bool = True
+    refs: int = 0
+    version: int = 0
+
+
+class LedgerStatus(msgspec.Struct, frozen=True):
+    """The ledger at a glance. ``roles`` maps a role to its highest epoch and the incarnation that has it."""
+
+    open: bool
+    epoch: int
+    run_id: str
+    token: int
+    held: int
+    binding: int
+    observed: int
+    items: int
+    roles: Mapping[str, tuple[int, str]] = {}
