@@ -1,0 +1,155 @@
+"""What a pod asks for: one function for scheduler, queue, quota and ledger (spec 10 section 3.15, 70 section 3.3).
+
+Amounts are plain integers: cpu in milli-cores, every other resource in whole base units (bytes, pieces). Sums are made
+exactly and rounded up once at the end, as Kubernetes does.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from koord.kube.meta import ResourceList
+from koord.kube.pods import Container, PodSpec
+from koord.kube.quantity import NANO, Format, Quantity, QuantityError, nano
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+
+FLOOR_CPU_MILLI: Final = 100
+FLOOR_MEMORY: Final = 200 << 20
+"""What the scores assume of a container that says nothing about cpu or memory."""
+
+_MILLI: Final = NANO // 1000
+_BINARY: Final = ("memory", "ephemeral-storage", "storage")
+_FLOORS: Final = {CPU: FLOOR_CPU_MILLI * _MILLI, MEMORY: FLOOR_MEMORY * NANO}
+_NONE: Final[Mapping[str, int]] = {}
+
+
+class RequestError(QuantityError):
+    """An impossible amount; the message names the container, the field and the rule."""
+
+
+def pod_request(spec: PodSpec) -> dict[str, int]:
+    """What the pod asks for, by resource; resources it asks nothing of may be there with 0.
+
+    ``max(containers + sidecars, max over init containers (it + sidecars before it)) + overhead``, per resource; a
+    container's limit stands in for a missing request; pod-level resources, where set, replace cpu, memory and
+    huge pages. RequestError names what is wrong.
+    """
+    return _whole(_pod_nanos(spec, _NONE))
+
+
+def nonzero_request(spec: PodSpec) -> tuple[int, int]:
+    """Cpu (milli) and memory (bytes) for scoring: containers lacking one count 100m and 200Mi; an explicit 0 stays."""
+    total = _whole(_pod_nanos(spec, _FLOORS))
+    return total.get(CPU, 0), total.get(MEMORY, 0)
+
+
+def amounts(resources: Mapping[str, str | int | float], field: str = "") -> dict[str, int]:
+    """A ResourceList as integers; QuantityError names ``field``, the resource and the rule."""
+    return _whole(_nanos(resources, field))
+
+
+def resource_list(values: Mapping[str, int]) -> dict[str, str]:
+    """Integers as a ResourceList in canonical form, sorted by name; memory and storage with binary suffixes."""
+    return {name: quantity(name, amount).canonical() for name, amount in sorted(values.items())}
+
+
+def quantity(name: str, amount: int) -> Quantity:
+    """One amount of resource ``name`` as a quantity."""
+    if name == CPU:
+        return Quantity(amount * _MILLI)
+    binary = name in _BINARY or name.startswith("hugepages-") or name.endswith("-memory")
+    return Quantity(amount * NANO, Format.BINARY_SI if binary else Format.DECIMAL_SI)
+
+
+def format_amounts(values: Mapping[str, int]) -> str:
+    """For people: ``cpu=2, memory=4Gi``, sorted by name; ``nothing`` when empty."""
+    return ", ".join(f"{name}={text}" for name, text in resource_list(values).items()) or "nothing"
+
+
+def add(total: dict[str, int], other: Mapping[str, int], times: int = 1) -> None:
+    """Add ``times`` ``other`` to ``total``, in place."""
+    for name, amount in other.items():
+        total[name] = total.get(name, 0) + amount * times
+
+
+def _pod_nanos(spec: PodSpec, floors: Mapping[str, int]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for container in spec.containers:
+        for name, amount in _container(container, floors, "containers").items():
+            total[name] = total.get(name, 0) + amount
+    if spec.init_containers:
+        _with_init(total, spec.init_containers, floors)
+    if spec.resources is not None:
+        _pod_level(total, spec)
+    if spec.overhead:
+        for name, amount in _nanos(spec.overhead, "spec.overhead").items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _with_init(total: dict[str, int], containers: Sequence[Container], floors: Mapping[str, int]) -> None:
+    """Raise ``total``, the sum of the app containers, to what the init phase needs, sidecars added to both."""
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in containers:
+        request = _container(container, floors, "initContainers")
+        if container.restart_policy == "Always":
+            for name, amount in request.items():
+                sidecars[name] = sidecars.get(name, 0) + amount
+                total[name] = total.get(name, 0) + amount
+            request = sidecars
+        elif sidecars:
+            request = {name: request.get(name, 0) + sidecars.get(name, 0) for name in request.keys() | sidecars.keys()}
+        for name, amount in request.items():
+            if amount > peak.get(name, 0):
+                peak[name] = amount
+    for name, amount in peak.items():
+        if amount > total.get(name, 0):
+            total[name] = amount
+
+
+def _pod_level(total: dict[str, int], spec: PodSpec) -> None:
+    resources = spec.resources
+    if resources is None:
+        return
+    requests = _nanos(resources.requests, "spec.resources.requests")
+    for name, amount in _nanos(resources.limits, "spec.resources.limits").items():
+        if name not in requests and name not in total:
+            requests[name] = amount
+    for name, amount in requests.items():
+        if name in (CPU, MEMORY) or name.startswith("hugepages-"):
+            total[name] = amount
+
+
+def _container(container: Container, floors: Mapping[str, int], field: str) -> dict[str, int]:
+    resources = container.resources
+    try:
+        request = _nanos(resources.requests, "requests")
+        if resources.limits:
+            for name, amount in _nanos(resources.limits, "limits").items():
+                if name not in request:
+                    request[name] = amount
+    except QuantityError as error:
+        raise RequestError(f'spec.{field} "{container.name}": resources.{error}') from None
+    for name, amount in floors.items():
+        if name not in request:
+            request[name] = amount
+    return request
+
+
+def _nanos(resources: ResourceList | Mapping[str, str | int | float], field: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, text in resources.items():
+        try:
+            amount = nano(text)
+        except QuantityError as error:
+            raise RequestError(f"{field}[{name}]: {error}" if field else f"{name}: {error}") from None
+        if amount < 0:
+            raise RequestError(f'{field}[{name}]: quantity "{text}": must not be negative')
+        found[name] = amount
+    return found
+
+
+def _whole(nanos: Mapping[str, int]) -> dict[str, int]:
+    return {name: -(-amount // (_MILLI if name == CPU else NANO)) for name, amount in nanos.items()}

@@ -1,0 +1,44 @@
+"""Nodes: room, labels, taints, readiness."""
+
+from typing import Final
+
+import msgspec
+
+from koord.kube.conditions import Condition
+from koord.kube.meta import ResourceList, TypedObject, View
+
+NO_SCHEDULE: Final = "NoSchedule"
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
+
+
+class Taint(View):
+    """What keeps pods off a node unless they tolerate it."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+
+class NodeSpec(View):
+    """Whether and for whom a node is open."""
+
+    unschedulable: bool = False
+    taints: list[Taint] = []
+
+
+class NodeStatus(View):
+    """A node's room and health."""
+
+    allocatable: ResourceList = {}
+    capacity: ResourceList = {}
+    conditions: list[Condition] = []
+
+
+class Node(TypedObject):
+    """A node."""
+
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)

@@ -1,0 +1,150 @@
+"""Pods: what scheduling, queueing and accounting read of them."""
+
+from typing import Final
+
+import msgspec
+
+from koord.kube.conditions import Condition
+from koord.kube.meta import ObjectMeta, ResourceList, TypedObject, View
+
+PENDING: Final = "Pending"
+RUNNING: Final = "Running"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+
+
+class ResourceRequirements(View):
+    """What a container, or a whole pod, asks for and is held to."""
+
+    requests: ResourceList = {}
+    limits: ResourceList = {}
+
+
+class ContainerPort(View):
+    """A port; only those with a ``host_port`` matter to scheduling."""
+
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+
+class Container(View):
+    """A container. An init container with ``restart_policy`` Always is a sidecar: it runs beside the others."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = msgspec.field(default_factory=ResourceRequirements)
+    restart_policy: str | None = None
+    ports: list[ContainerPort] = []
+
+
+class Toleration(View):
+    """What taints a pod accepts. An empty key with Exists tolerates everything."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class NodeSelectorRequirement(View):
+    """One test of a node's label or field."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] = []
+
+
+class NodeSelectorTerm(View):
+    """Tests that must all hold; a term without any matches nothing."""
+
+    match_expressions: list[NodeSelectorRequirement] = []
+    match_fields: list[NodeSelectorRequirement] = []
+
+
+class NodeSelector(View):
+    """Terms of which one must hold."""
+
+    node_selector_terms: list[NodeSelectorTerm] = []
+
+
+class PreferredSchedulingTerm(View):
+    """A term that adds ``weight`` (1..100) to the score of nodes that match it; an empty one matches all."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
+
+
+class NodeAffinity(View):
+    """Which nodes a pod must, and would like to, run on."""
+
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: list[PreferredSchedulingTerm] = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default_factory=list
+    )
+
+
+class Affinity(View):
+    """Affinity; pod affinity is not read yet."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class SchedulingGate(View):
+    """A named reason to leave the pod alone."""
+
+    name: str = ""
+
+
+class PodSpec(View):
+    """What a pod wants."""
+
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] = []
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    overhead: ResourceList = {}
+    resources: ResourceRequirements | None = None
+    scheduling_gates: list[SchedulingGate] = []
+    termination_grace_period_seconds: int | None = None
+    restart_policy: str = ""
+    host_network: bool = False
+
+
+class PodStatus(View):
+    """What became of a pod."""
+
+    phase: str = ""
+    conditions: list[Condition] = []
+    nominated_node_name: str = ""
+    start_time: str | None = None
+    reason: str = ""
+    message: str = ""
+    qos_class: str = ""
+
+
+class Pod(TypedObject):
+    """A pod."""
+
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the pod has ended and holds nothing any more."""
+        return self.status.phase in (SUCCEEDED, FAILED)
+
+
+class PodTemplate(View):
+    """The template of a workload's pods."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)

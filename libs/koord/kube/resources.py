@@ -1,0 +1,89 @@
+"""Which API resources koord deals in, and how their REST paths and bus tokens are spelt."""
+
+import msgspec
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """One kind of API object: enough to build its URL and its place on the bus."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """The ``apiVersion`` of an object: ``v1``, ``batch/v1``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def token(self) -> str:
+        """The name on the bus: ``<plural>_<group>``, dots of the group as ``_``; the core group is ``core``."""
+        return f"{self.plural}_{(self.group or 'core').replace('.', '_')}"
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The REST path of the collection, of one object, or of its sub-resource."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        if self.namespaced and namespace:
+            root = f"{root}/namespaces/{namespace}"
+        path = f"{root}/{self.plural}"
+        if name:
+            path = f"{path}/{name}"
+        return f"{path}/{subresource}" if subresource else path
+
+
+PODS = Resource("", "v1", "pods", "Pod")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+EVENTS = Resource("", "v1", "events", "Event")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+JOBS = Resource("batch", "v1", "jobs", "Job")
+TFJOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
+PYTORCHJOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+RAYJOBS = Resource("ray.io", "v1", "rayjobs", "RayJob")
+RAYCLUSTERS = Resource("ray.io", "v1", "rayclusters", "RayCluster")
+QUEUES = Resource("scheduling.x-k8s.io", "v1alpha1", "queues", "Queue")
+QUEUE_UNITS = Resource("scheduling.x-k8s.io", "v1alpha1", "queueunits", "QueueUnit")
+ELASTIC_QUOTAS = Resource("scheduling.sigs.k8s.io", "v1alpha1", "elasticquotas", "ElasticQuota")
+POD_GROUPS = Resource("scheduling.sigs.k8s.io", "v1alpha1", "podgroups", "PodGroup")
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+
+ALL: tuple[Resource, ...] = (
+    PODS,
+    NODES,
+    NAMESPACES,
+    EVENTS,
+    LEASES,
+    PRIORITY_CLASSES,
+    JOBS,
+    TFJOBS,
+    PYTORCHJOBS,
+    RAYJOBS,
+    RAYCLUSTERS,
+    QUEUES,
+    QUEUE_UNITS,
+    ELASTIC_QUOTAS,
+    POD_GROUPS,
+    CRDS,
+)
+
+BY_TOKEN: dict[str, Resource] = {resource.token: resource for resource in ALL}
+
+WATCHED: tuple[Resource, ...] = (
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    NODES,
+    ELASTIC_QUOTAS,
+    QUEUES,
+    QUEUE_UNITS,
+    POD_GROUPS,
+    PODS,
+    JOBS,
+    TFJOBS,
+    PYTORCHJOBS,
+    RAYJOBS,
+    RAYCLUSTERS,
+)
+"""What the gateway lists and watches by default. Events are written, never watched; Leases and CRDs neither."""
