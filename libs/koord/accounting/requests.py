@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from koord.kube.meta import ResourceList
-from koord.kube.pods import Container, PodSpec
+from koord.kube.pods import Container, PodSpec, ResourceRequirements
 from koord.kube.quantity import NANO, Format, Quantity, QuantityError, nano
 
 CPU: Final = "cpu"
@@ -81,7 +81,7 @@ def _pod_nanos(spec: PodSpec, floors: Mapping[str, int]) -> dict[str, int]:
     if spec.init_containers:
         _with_init(total, spec.init_containers, floors)
     if spec.resources is not None:
-        _pod_level(total, spec)
+        _pod_level(total, spec.resources)
     if spec.overhead:
         for name, amount in _nanos(spec.overhead, "spec.overhead").items():
             total[name] = total.get(name, 0) + amount
@@ -109,17 +109,14 @@ def _with_init(total: dict[str, int], containers: Sequence[Container], floors: M
             total[name] = amount
 
 
-def _pod_level(total: dict[str, int], spec: PodSpec) -> None:
-    resources = spec.resources
-    if resources is None:
-        return
+def _pod_level(total: dict[str, int], resources: ResourceRequirements) -> None:
     requests = _nanos(resources.requests, "spec.resources.requests")
     for name, amount in _nanos(resources.limits, "spec.resources.limits").items():
         if name not in requests and name not in total:
             requests[name] = amount
-    for name, amount in requests.items():
-        if name in (CPU, MEMORY) or name.startswith("hugepages-"):
-            total[name] = amount
+    total.update(
+        (name, amount) for name, amount in requests.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")
+    )
 
 
 def _container(container: Container, floors: Mapping[str, int], field: str) -> dict[str, int]:

@@ -5,7 +5,7 @@ import msgspec
 from koord.kube.meta import View, now_rfc3339
 
 
-class Condition(View):
+class Condition(View, frozen=True):
     """One status condition. ``status`` is True, False or Unknown."""
 
     type: str = ""

@@ -5,21 +5,21 @@ import msgspec
 from koord.kube.meta import ObjectReference, TypedObject, View
 
 
-class EventSource(View):
+class EventSource(View, frozen=True):
     """Who recorded the event (old field)."""
 
     component: str = ""
     host: str = ""
 
 
-class EventSeries(View):
+class EventSeries(View, frozen=True):
     """A run of equal events."""
 
     count: int = 0
     last_observed_time: str | None = None
 
 
-class Event(TypedObject):
+class Event(TypedObject, frozen=True):
     """Something worth telling about ``involved_object``."""
 
     involved_object: ObjectReference = msgspec.field(default_factory=ObjectReference)

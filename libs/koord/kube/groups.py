@@ -1,3 +1,4 @@
+# ruff: noqa: RUF012 - msgspec gives every instance its own copy of an empty default
 """PodGroup (spec 20 section 2.4). It has no status sub-resource: its status is written with the object."""
 
 import msgspec
@@ -5,7 +6,7 @@ import msgspec
 from koord.kube.meta import ResourceList, TypedObject, View
 
 
-class PodGroupSpec(View):
+class PodGroupSpec(View, frozen=True):
     """The quorum of a gang."""
 
     min_member: int = 0
@@ -13,7 +14,7 @@ class PodGroupSpec(View):
     schedule_timeout_seconds: int | None = None
 
 
-class PodGroupStatus(View):
+class PodGroupStatus(View, frozen=True):
     """Progress of a gang."""
 
     phase: str = ""
@@ -25,7 +26,7 @@ class PodGroupStatus(View):
     schedule_start_time: str | None = None
 
 
-class PodGroup(TypedObject):
+class PodGroup(TypedObject, frozen=True):
     """A gang declared by an object; its annotations carry mode, groups and match policy."""
 
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)

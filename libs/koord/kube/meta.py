@@ -20,7 +20,7 @@ class View(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=F
     """Base of all views. ``gc=False``: API objects are trees, so the collector need not walk them."""
 
 
-class OwnerReference(View):
+class OwnerReference(View, frozen=True):
     """Who owns an object."""
 
     api_version: str = ""
@@ -31,7 +31,7 @@ class OwnerReference(View):
     block_owner_deletion: bool | None = None
 
 
-class ObjectMeta(View):
+class ObjectMeta(View, frozen=True):
     """The metadata that koord reads."""
 
     name: str = ""
@@ -61,7 +61,7 @@ class ObjectMeta(View):
         return None
 
 
-class TypedObject(View):
+class TypedObject(View, frozen=True):
     """An API object: kind and metadata. Watch events and lists may leave kind and apiVersion out."""
 
     api_version: str = ""
@@ -74,11 +74,11 @@ class TypedObject(View):
         return self.metadata.key
 
 
-class PartialObject(TypedObject):
+class PartialObject(TypedObject, frozen=True):
     """Any object, of which only the metadata matters."""
 
 
-class ObjectReference(View):
+class ObjectReference(View, frozen=True):
     """A reference from one object to another."""
 
     api_version: str = ""

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF012 - msgspec gives every instance its own copy of an empty default
 """Nodes: room, labels, taints, readiness."""
 
 from typing import Final
@@ -13,7 +14,7 @@ NO_EXECUTE: Final = "NoExecute"
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 
 
-class Taint(View):
+class Taint(View, frozen=True):
     """What keeps pods off a node unless they tolerate it."""
 
     key: str = ""
@@ -22,14 +23,14 @@ class Taint(View):
     time_added: str | None = None
 
 
-class NodeSpec(View):
+class NodeSpec(View, frozen=True):
     """Whether and for whom a node is open."""
 
     unschedulable: bool = False
     taints: list[Taint] = []
 
 
-class NodeStatus(View):
+class NodeStatus(View, frozen=True):
     """A node's room and health."""
 
     allocatable: ResourceList = {}
@@ -37,7 +38,7 @@ class NodeStatus(View):
     conditions: list[Condition] = []
 
 
-class Node(TypedObject):
+class Node(TypedObject, frozen=True):
     """A node."""
 
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)

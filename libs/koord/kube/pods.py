@@ -1,3 +1,4 @@
+# ruff: noqa: RUF012 - msgspec gives every instance its own copy of an empty default
 """Pods: what scheduling, queueing and accounting read of them."""
 
 from typing import Final
@@ -13,14 +14,14 @@ SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 
 
-class ResourceRequirements(View):
+class ResourceRequirements(View, frozen=True):
     """What a container, or a whole pod, asks for and is held to."""
 
     requests: ResourceList = {}
     limits: ResourceList = {}
 
 
-class ContainerPort(View):
+class ContainerPort(View, frozen=True):
     """A port; only those with a ``host_port`` matter to scheduling."""
 
     container_port: int = 0
@@ -29,7 +30,7 @@ class ContainerPort(View):
     protocol: str = "TCP"
 
 
-class Container(View):
+class Container(View, frozen=True):
     """A container. An init container with ``restart_policy`` Always is a sidecar: it runs beside the others."""
 
     name: str = ""
@@ -39,7 +40,7 @@ class Container(View):
     ports: list[ContainerPort] = []
 
 
-class Toleration(View):
+class Toleration(View, frozen=True):
     """What taints a pod accepts. An empty key with Exists tolerates everything."""
 
     key: str = ""
@@ -49,7 +50,7 @@ class Toleration(View):
     toleration_seconds: int | None = None
 
 
-class NodeSelectorRequirement(View):
+class NodeSelectorRequirement(View, frozen=True):
     """One test of a node's label or field."""
 
     key: str = ""
@@ -57,27 +58,27 @@ class NodeSelectorRequirement(View):
     values: list[str] = []
 
 
-class NodeSelectorTerm(View):
+class NodeSelectorTerm(View, frozen=True):
     """Tests that must all hold; a term without any matches nothing."""
 
     match_expressions: list[NodeSelectorRequirement] = []
     match_fields: list[NodeSelectorRequirement] = []
 
 
-class NodeSelector(View):
+class NodeSelector(View, frozen=True):
     """Terms of which one must hold."""
 
     node_selector_terms: list[NodeSelectorTerm] = []
 
 
-class PreferredSchedulingTerm(View):
-    """A term that adds ``weight`` (1..100) to the score of nodes that match it; an empty one matches all."""
+class PreferredSchedulingTerm(View, frozen=True):
+    """A term that adds ``weight`` (1..100) to the score of nodes that match it; an empty one changes nothing."""
 
     weight: int = 0
     preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
 
 
-class NodeAffinity(View):
+class NodeAffinity(View, frozen=True):
     """Which nodes a pod must, and would like to, run on."""
 
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
@@ -86,19 +87,19 @@ class NodeAffinity(View):
     )
 
 
-class Affinity(View):
+class Affinity(View, frozen=True):
     """Affinity; pod affinity is not read yet."""
 
     node_affinity: NodeAffinity | None = None
 
 
-class SchedulingGate(View):
+class SchedulingGate(View, frozen=True):
     """A named reason to leave the pod alone."""
 
     name: str = ""
 
 
-class PodSpec(View):
+class PodSpec(View, frozen=True):
     """What a pod wants."""
 
     node_name: str = ""
@@ -119,7 +120,7 @@ class PodSpec(View):
     host_network: bool = False
 
 
-class PodStatus(View):
+class PodStatus(View, frozen=True):
     """What became of a pod."""
 
     phase: str = ""
@@ -131,7 +132,7 @@ class PodStatus(View):
     qos_class: str = ""
 
 
-class Pod(TypedObject):
+class Pod(TypedObject, frozen=True):
     """A pod."""
 
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
@@ -143,7 +144,7 @@ class Pod(TypedObject):
         return self.status.phase in (SUCCEEDED, FAILED)
 
 
-class PodTemplate(View):
+class PodTemplate(View, frozen=True):
     """The template of a workload's pods."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)

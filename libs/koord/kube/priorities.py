@@ -3,7 +3,7 @@
 from koord.kube.meta import TypedObject
 
 
-class PriorityClass(TypedObject):
+class PriorityClass(TypedObject, frozen=True):
     """A named priority; at most one is the default for pods that name none."""
 
     value: int = 0

@@ -28,7 +28,7 @@ _DECIMAL: dict[str, int] = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G
 _BINARY: dict[str, int] = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY_SUFFIX = {exponent: suffix for suffix, exponent in _BINARY.items()}
-_PLAIN_FACTOR = {suffix: 10 ** (exponent + 9) for suffix, exponent in _DECIMAL.items()} | {
+_PLAIN_FACTOR: dict[str, int] = {suffix: int(10 ** (exponent + 9)) for suffix, exponent in _DECIMAL.items()} | {
     suffix: NANO << exponent for suffix, exponent in _BINARY.items()
 }
 
@@ -203,15 +203,19 @@ def _scaled(digits: int, places: int, base: int, exponent: int) -> int:
     if digits == 0:
         return 0
     if base == 2:
-        return -(-(digits * NANO << exponent) // 10**places)
+        return -(-(digits * NANO << exponent) // _ten(places))
     power = exponent - places + 9
     if power > 40:  # beyond any limit already; do not build a number with a billion digits
         return MAX * NANO + 1
     if power >= 0:
-        return digits * 10**power
+        return digits * _ten(power)
     if -power > 40 + len(str(digits)):  # smaller than a nano for certain
         return 1
-    return -(-digits // 10**-power)
+    return -(-digits // _ten(-power))
+
+
+def _ten(power: int) -> int:
+    return int(10**power)
 
 
 def _round_up(nanos: int, unit: int) -> int:

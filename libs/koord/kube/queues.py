@@ -1,6 +1,7 @@
+# ruff: noqa: RUF012 - msgspec gives every instance its own copy of an empty default
 """Queue and QueueUnit (spec 70 sections 2.2 and 2.3)."""
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -25,14 +26,14 @@ PREEMPTED: Final = "Preempted"
 """A legacy phase, read as Enqueued."""
 
 
-class QueueAdmissionCheck(View):
+class QueueAdmissionCheck(View, frozen=True):
     """A check that applies to units whose labels match; no selector matches every unit."""
 
     name: str = ""
     label_selector: LabelSelector | None = None
 
 
-class QueueSpec(View):
+class QueueSpec(View, frozen=True):
     """How a queue orders and admits."""
 
     queue_policy: str = ""
@@ -41,7 +42,7 @@ class QueueSpec(View):
     admission_checks: list[QueueAdmissionCheck] = []
 
 
-class QueueItemDetail(View):
+class QueueItemDetail(View, frozen=True):
     """One waiting unit; ``position`` counts from 1."""
 
     name: str = ""
@@ -50,21 +51,21 @@ class QueueItemDetail(View):
     position: int = 0
 
 
-class QueueStatus(View):
+class QueueStatus(View, frozen=True):
     """The published order, under the key ``active``."""
 
     queue_item_details: dict[str, list[QueueItemDetail]] = {}
     conditions: list[Condition] = []
 
 
-class Queue(TypedObject):
+class Queue(TypedObject, frozen=True):
     """A queue."""
 
     spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
     status: QueueStatus = msgspec.field(default_factory=QueueStatus)
 
 
-class PodSet(View):
+class PodSet(View, frozen=True):
     """Pods of one template. The template is kept as raw JSON: only who needs it decodes it."""
 
     name: str = "main"
@@ -73,7 +74,7 @@ class PodSet(View):
     template: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
 
 
-class QueueUnitSpec(View):
+class QueueUnitSpec(View, frozen=True):
     """One whole job: what it is, what it asks for."""
 
     consumer_ref: ObjectReference | None = None
@@ -87,7 +88,7 @@ class QueueUnitSpec(View):
     maximum_execution_time_seconds: int | None = None
 
 
-class PodSetUpdate(View):
+class PodSetUpdate(View, frozen=True):
     """What an admission check wants changed in a pod set's template."""
 
     name: str = ""
@@ -97,7 +98,7 @@ class PodSetUpdate(View):
     tolerations: list[msgspec.Raw] = []
 
 
-class AdmissionCheckState(View):
+class AdmissionCheckState(View, frozen=True):
     """The state of one admission check: Pending, Ready, Retry or Rejected."""
 
     name: str = ""
@@ -107,45 +108,45 @@ class AdmissionCheckState(View):
     pod_set_updates: list[PodSetUpdate] = []
 
 
-class ReclaimState(View):
+class ReclaimState(View, frozen=True):
     """How many replicas of a pod set are to be given back."""
 
     replicas: int = 0
 
 
-class Admission(View, omit_defaults=False):
+class Admission(View, frozen=True, omit_defaults=False):
     """What one pod set holds: replicas admitted, and how many of them run."""
 
     name: str = ""
     replicas: int = 0
     running: int = 0
     resources: ResourceList = {}
-    reclaim_state: ReclaimState | msgspec.UnsetType = msgspec.UNSET
+    reclaim_state: ReclaimState | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class PodState(View, omit_defaults=False):
+class PodState(View, frozen=True, omit_defaults=False):
     """Pods of the unit, by whether they run."""
 
     running: int = 0
     pending: int = 0
 
 
-class RequeueState(View):
+class RequeueState(View, frozen=True):
     """How often, and until when, the unit was sent back."""
 
     count: int = 0
     requeue_at: str | None = None
 
 
-class ReclaimablePods(View):
+class ReclaimablePods(View, frozen=True):
     """Pods of a pod set that ended well and need no replacement."""
 
     name: str = ""
     count: int = 0
 
 
-class QueueUnitStatus(View):
-    """Where the unit stands. ``attempts`` and ``admissions`` are always present in JSON."""
+class QueueUnitStatus(View, frozen=True):
+    """Where the unit stands; :func:`status_body` writes it, with the keys that are always present."""
 
     phase: str = ""
     attempts: int = 0
@@ -161,8 +162,16 @@ class QueueUnitStatus(View):
     accumulated_past_execution_time_seconds: int | None = None
 
 
-class QueueUnit(TypedObject):
+class QueueUnit(TypedObject, frozen=True):
     """One job waiting for, or holding, room in a quota."""
 
     spec: QueueUnitSpec = msgspec.field(default_factory=QueueUnitSpec)
     status: QueueUnitStatus = msgspec.field(default_factory=QueueUnitStatus)
+
+
+def status_body(status: QueueUnitStatus) -> dict[str, Any]:
+    """The status as JSON data, with ``phase``, ``attempts`` and ``admissions`` even when they are empty."""
+    body: dict[str, Any] = {"phase": status.phase, "attempts": status.attempts}
+    body.update(msgspec.to_builtins(status))
+    body.setdefault("admissions", [])
+    return body

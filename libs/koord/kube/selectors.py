@@ -1,3 +1,4 @@
+# ruff: noqa: RUF012 - msgspec gives every instance its own copy of an empty default
 """Selectors: labels (object and text form), fields, node selector terms, tolerations.
 
 Semantics are those of Kubernetes' own packages: ``NotIn`` and ``!=`` also match what lacks the key; ``Gt`` and ``Lt``
@@ -32,7 +33,7 @@ class SelectorError(ValueError):
     """A selector that breaks a rule; the message names the part and the rule."""
 
 
-class LabelSelectorRequirement(View):
+class LabelSelectorRequirement(View, frozen=True):
     """One test of a label."""
 
     key: str = ""
@@ -40,7 +41,7 @@ class LabelSelectorRequirement(View):
     values: list[str] = []
 
 
-class LabelSelector(View):
+class LabelSelector(View, frozen=True):
     """The object form; all parts must hold, an empty one matches everything."""
 
     match_labels: dict[str, str] = {}

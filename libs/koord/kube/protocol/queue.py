@@ -94,15 +94,11 @@ def wants_queue(annotations: Mapping[str, str]) -> bool:
 
 def queue_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
     """What a quota's annotations put onto its Queue: every queue key but the policy, spelt with the new prefix."""
-    copied: dict[str, str] = {}
-    for key, value in annotations.items():
-        if key.startswith(PREFIX) and key != QUEUE_POLICY:
-            copied[key] = value
+    copied = {key: value for key, value in annotations.items() if key.startswith(PREFIX)}
     for key, value in annotations.items():
         if key.startswith(LEGACY_PREFIX):
-            new = PREFIX + key[len(LEGACY_PREFIX) :]
-            if new != QUEUE_POLICY:
-                copied.setdefault(new, value)
+            copied.setdefault(PREFIX + key[len(LEGACY_PREFIX) :], value)
+    copied.pop(QUEUE_POLICY, None)
     return copied
 
 
