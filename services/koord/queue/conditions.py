@@ -1,0 +1,66 @@
+"""Conditions of a QueueUnit: a mirror of its phase (spec 70 section 3.6), with Kueue's reasons where more precise."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from koord.kube.conditions import Condition, find, set_condition
+from koord.queue.headroom import WAITING
+
+QUOTA_RESERVED = "QuotaReserved"
+ADMITTED = "Admitted"
+PODS_READY = "PodsReady"
+FINISHED = "Finished"
+EVICTED = "Evicted"
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """What one phase says of one condition. ``only_present``: leave it out where the unit never had it."""
+
+    type: str
+    status: str
+    reason: str
+    only_present: bool = False
+
+
+_ROWS: dict[str, tuple[_Row, ...]] = {
+    "Enqueued": (
+        _Row(QUOTA_RESERVED, "False", ""),
+        _Row(ADMITTED, "False", "Pending"),
+        _Row(PODS_READY, "False", "Pending", only_present=True),
+        _Row(EVICTED, "False", "Requeued", only_present=True),
+    ),
+    "Dequeued": (_Row(QUOTA_RESERVED, "True", "QuotaReserved"), _Row(ADMITTED, "True", "Admitted")),
+    "Running": (
+        _Row(QUOTA_RESERVED, "True", "QuotaReserved"),
+        _Row(ADMITTED, "True", "Admitted"),
+        _Row(PODS_READY, "True", "PodsRunning"),
+    ),
+    "Succeed": (_Row(FINISHED, "True", "Succeeded"),),
+    "Failed": (_Row(FINISHED, "True", "Failed"),),
+    "TimeoutBackoff": (
+        _Row(QUOTA_RESERVED, "False", "BackoffTimeout"),
+        _Row(ADMITTED, "False", "BackoffTimeout"),
+        _Row(PODS_READY, "False", "Pending", only_present=True),
+        _Row(EVICTED, "True", "BackoffTimeout"),
+    ),
+}
+
+
+def mirror(
+    previous: Sequence[Condition], phase: str, message: str, now_s: float, waiting_reason: str = WAITING
+) -> list[Condition]:
+    """The conditions of a unit that is in ``phase`` now; those the phase says nothing of stay as they are.
+
+    ``waiting_reason`` is the precise reason of QuotaReserved=False while Enqueued.
+    """
+    held = list(previous)
+    for row in _ROWS.get(phase, ()):
+        if row.only_present and find(held, row.type) is None:
+            continue
+        set_condition(
+            held,
+            Condition(type=row.type, status=row.status, reason=row.reason or waiting_reason, message=message),
+            now_s,
+        )
+    return held

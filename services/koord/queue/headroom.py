@@ -1,0 +1,92 @@
+"""Whether a unit's total fits below max on every level of its quota chain, and in whose words not (spec 70 section 3.11).
+
+The ledger is the judge; this is the queue's own copy of the admitted amounts, read once per cycle. It answers most of
+the refusals without a claim, keeps one cycle from asking for the same room twice, and writes the refusal texts.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+WAITING = "WaitingForQuota"
+EXCEEDS_MAX = "ExceedsMaxQuota"
+MISCONFIGURED = "Misconfigured"
+
+UNLIMITED = 2**53
+"""Limits from here on cannot be reached: the ledger counts in doubles, exact below 2**53."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a unit was not admitted.
+
+    ``reason`` is the word of condition QuotaReserved, ``quota`` and ``resource`` what was short (both empty where no
+    amount is to blame), ``needed`` and ``available`` in the ledger's integers.
+    """
+
+    message: str
+    reason: str
+    quota: str = ""
+    resource: str = ""
+    needed: int = 0
+    available: int = 0
+
+
+def short_of(quota: str, resource: str, needed: int, available: int, reason: str = WAITING) -> Refusal:
+    """``resource`` is short in ``quota``."""
+    text = f"limited quotaName:{quota}, limited resKey:{resource},"
+    return Refusal(text, reason, quota, resource, needed, available)
+
+
+def empty_quota(quota: str) -> Refusal:
+    """The quota has no max at all, so nothing that asks for something fits."""
+    return Refusal(
+        f"limited quotaName:{quota}, quota spec is empty but queue unit res is not empty", EXCEEDS_MAX, quota
+    )
+
+
+class Headroom:
+    """Limits and taken amounts of ``admitted/<quota>``, with what this cycle has already given away.
+
+    ``limits``: quota → resource → max (a missing resource is unlimited; an empty map is no quota at all).
+    ``taken``: quota → resource → what is used or held there.
+    """
+
+    def __init__(self, limits: Mapping[str, Mapping[str, int]], taken: Mapping[str, Mapping[str, int]]) -> None:
+        self._limits = limits
+        self._taken = {quota: dict(amounts) for quota, amounts in taken.items()}
+
+    def check(self, chain: Sequence[str], request: Mapping[str, int]) -> Refusal | None:
+        """None if ``request`` fits on every level, else the first refusal, leaf first, resources by name.
+
+        Equality admits. A request above the max itself is told apart (reason ExceedsMaxQuota) wherever on the chain
+        it is, since no release can ever make it fit.
+        """
+        asked = [(name, amount) for name, amount in sorted(request.items()) if amount > 0]
+        if not asked:
+            return None
+        for quota in chain:
+            limits = self._limits.get(quota, {})
+            if not limits:
+                return empty_quota(quota)
+            for name, amount in asked:
+                limit = limits.get(name, UNLIMITED)
+                if limit < amount and limit < UNLIMITED:
+                    return short_of(quota, name, amount, limit, EXCEEDS_MAX)
+        for quota in chain:
+            limits = self._limits[quota]
+            taken = self._taken.get(quota, {})
+            for name, amount in asked:
+                limit = limits.get(name, UNLIMITED)
+                if limit >= UNLIMITED:
+                    continue
+                available = limit - taken.get(name, 0)
+                if available < amount:
+                    return short_of(quota, name, amount, available)
+        return None
+
+    def take(self, chain: Sequence[str], request: Mapping[str, int]) -> None:
+        """Count ``request`` as taken on every level."""
+        for quota in chain:
+            taken = self._taken.setdefault(quota, {})
+            for name, amount in request.items():
+                taken[name] = taken.get(name, 0) + amount

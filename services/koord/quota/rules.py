@@ -1,0 +1,49 @@
+"""Whether an ElasticQuota may come into force (spec 20 section 3.10); the tree itself judges quantities and chains.
+
+A quota that breaks a rule changes nothing: its last good version stays in force, and an event says what is wrong.
+"""
+
+from koord.accounting.quotas import QuotaTree, QuotaTreeError
+from koord.accounting.requests import amounts
+from koord.kube.protocol.quota import AnnotationError
+from koord.kube.quantity import QuantityError
+from koord.kube.quotas import ElasticQuota
+
+
+class QuotaError(ValueError):
+    """An ElasticQuota that cannot come into force; names the quota, the field and the rule."""
+
+
+def enforce(tree: QuotaTree, quota: ElasticQuota, last_good: ElasticQuota | None) -> bool:
+    """Put ``quota`` into force; True if that changed the tree.
+
+    QuotaError when a quantity is impossible or negative, min is above max, or its parents would form a cycle; the tree
+    is then as with ``last_good`` (None: without it).
+    """
+    try:
+        _min_below_max(quota)
+        changed = tree.set(quota)
+    except (QuantityError, AnnotationError) as error:
+        text = str(error)
+        raise QuotaError(text if quota.metadata.name in text else f"ElasticQuota {quota.key}: {text}") from error
+    try:
+        tree.chain(quota.metadata.name)
+    except QuotaTreeError as error:
+        if error.reason != "cycle":
+            return changed  # a missing ancestor may still come; units of the quota wait until it does
+        if last_good is None:
+            tree.remove(quota.metadata.name, quota.metadata.namespace)
+        else:
+            tree.set(last_good)
+        raise QuotaError(f"ElasticQuota {quota.key}: {error}") from error
+    return changed
+
+
+def _min_below_max(quota: ElasticQuota) -> None:
+    name = quota.metadata.name
+    least = amounts(quota.spec.min, f"ElasticQuota {quota.key}: spec.min")
+    most = amounts(quota.spec.max, f"ElasticQuota {quota.key}: spec.max")
+    for key, value in sorted(least.items()):
+        if key in most and value > most[key]:
+            low, high = quota.spec.min[key], quota.spec.max[key]
+            raise QuotaError(f"resourceKey {key} of quota {name} min {low} > max {high}")
