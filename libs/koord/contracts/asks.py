@@ -3,8 +3,8 @@
 import msgspec
 
 
-class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An answer that is an error: names the object and the rule."""
+class Refusal(msgspec.Struct, frozen=True, tag="refusal", tag_field="kind", omit_defaults=True):
+    """An answer that is an error: names the object and the rule. Its tag tells it from every other answer."""
 
     error: str
 

@@ -1,0 +1,140 @@
+"""nats-py's client with two shortcuts for hot paths; the only file that touches its private members.
+
+nats-py builds a message object, queues it and wakes a task for every message, and awaits three calls for every
+publish. For acknowledgements, state changes and decisions koord needs neither: a *hot* subscription hands the raw
+bytes to a plain function inside the read loop, and :meth:`HotClient.send` appends a ready command to the buffer that
+nats-py's flusher writes. Everything else (connecting, TLS, authentication, reconnecting, re-subscribing, ordinary
+subscriptions and requests) stays nats-py's own. See docs/decisions/001-own-ack-layer.md.
+
+Not promised: a hot handler gets no back-pressure from nats-py's pending limits; it returns an awaitable to make the
+read loop (and so the server) wait.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from nats.aio.client import Client
+from nats.aio.subscription import Subscription
+
+from koord.bus.errors import BusError
+
+# subject, reply, raw header block (or None), payload -> an awaitable to pause reading, or None
+HotHandler = Callable[[bytes, bytes, bytes | None, bytes], Awaitable[None] | None]
+
+_BAD_SUBJECT = re.compile(r"[\s\x00]")
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_BAD_HEADER_VALUE = re.compile(r"[\r\n\x00]")
+_HEADER_LINE = b"NATS/1.0"
+
+
+def header_block(*headers: tuple[str, str]) -> bytes:
+    """Headers as they travel; BusError on a name or value that could not be read back."""
+    lines = ["NATS/1.0"]
+    for name, value in headers:
+        if not _HEADER_NAME.fullmatch(name):
+            raise BusError(f"header {name!r}: not a header name (letters, digits and !#$%&'*+-.^_`|~)")
+        if _BAD_HEADER_VALUE.search(value) or value != value.strip():
+            raise BusError(f"header {name}: {value!r} holds a line break or outer white space")
+        lines.append(f"{name}: {value}")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def header_value(block: bytes | None, name: bytes) -> str | None:
+    """The value of one header in a raw block, or None; names are compared as written."""
+    if block is None:
+        return None
+    start = block.find(b"\r\n" + name + b":")
+    if start < 0:
+        return None
+    start += len(name) + 3
+    return block[start : block.find(b"\r\n", start)].strip().decode("utf-8", "replace")
+
+
+def status_of(block: bytes | None) -> tuple[int, str]:
+    """Status code and text of a message that the server itself sent (100, 404, 408, 409, 503); (0, "") for others."""
+    if block is None or not block.startswith(_HEADER_LINE + b" "):
+        return 0, ""
+    line = block[len(_HEADER_LINE) + 1 : block.find(b"\r\n")]
+    code, _, text = line.partition(b" ")
+    return (int(code), text.decode("utf-8", "replace")) if code.isdigit() else (0, "")
+
+
+class HotClient(Client):
+    """A nats-py client that can hand raw messages to a function and send without awaiting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hot: dict[int, HotHandler] = {}
+
+    def send(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
+        """Queue one message for the flusher. ``headers`` is a block of :func:`header_block` or empty.
+
+        While disconnected the message waits in nats-py's buffer and goes out after the reconnect.
+        """
+        if not subject or _BAD_SUBJECT.search(subject):
+            raise BusError(f"subject {subject!r}: empty or holds white space")
+        size = len(payload)
+        if size + len(headers) > self._max_payload:
+            raise BusError(
+                f"{subject}: {size + len(headers)} bytes are more than the server takes ({self._max_payload})"
+            )
+        if headers:
+            head = f"HPUB {subject} {reply} {len(headers)} {len(headers) + size}\r\n".encode()
+            self._queue(b"".join((head, headers, payload, b"\r\n")))
+        else:
+            self._queue(b"".join((f"PUB {subject} {reply} {size}\r\n".encode(), payload, b"\r\n")))
+
+    def subscribe_hot(self, subject: str, handler: HotHandler) -> Subscription:
+        """Hand every message on ``subject`` to ``handler``; survives reconnects; end it with ``unsubscribe()``."""
+        if not subject or _BAD_SUBJECT.search(subject):
+            raise BusError(f"subject {subject!r}: empty or holds white space")
+        self._sid += 1
+        subscription = Subscription(self, self._sid, subject)
+        self._subs[self._sid] = subscription
+        self._hot[self._sid] = handler
+        self._queue(f"SUB {subject}  {self._sid}\r\n".encode())
+        return subscription
+
+    def drop(self, subscription: Subscription) -> None:
+        """End a hot subscription at once, without awaiting; harmless when it ended already."""
+        sid = subscription._id
+        if self._subs.get(sid) is None:
+            return
+        self._remove_sub(sid)
+        if self.is_connected:
+            self._queue(f"UNSUB {sid} \r\n".encode())
+
+    def _queue(self, command: bytes) -> None:
+        self._pending.append(command)
+        self._pending_data_size += len(command)
+        if self.is_connected and self._flush_queue is not None and self._flush_queue.empty():
+            # The flusher resolves what it gets; nobody waits for this one.
+            self._flush_queue.put_nowait(_NOBODY)
+
+    def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
+        self._hot.pop(sid, None)
+        super()._remove_sub(sid, max_msgs)
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        handler = self._hot.get(sid)
+        if handler is None:
+            await super()._process_msg(sid, subject, reply, data, headers or b"")
+            return
+        try:
+            wait = handler(subject, reply, headers, data)
+            if wait is not None:
+                await wait
+        except Exception as error:  # a handler's fault must not end the read loop, which all subscriptions share
+            await self._error_cb(error)
+
+
+class _Nobody:
+    """Stands in for the future that nats-py's flusher resolves after a flush."""
+
+    def done(self) -> bool:
+        return True
+
+
+_NOBODY = cast("asyncio.Future[object]", _Nobody())

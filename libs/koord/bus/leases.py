@@ -1,0 +1,132 @@
+"""Leader leases in a NATS key-value bucket: they only elect. Fencing epochs come from the ledger (design section 4).
+
+The bucket's entries live ``ttl`` seconds; the holder writes its own again every ``renew`` seconds with the revision it
+knows, so two holders cannot both succeed. A holder that could not renew in time gives up on its own clock before the
+entry can be taken by another.
+"""
+
+import asyncio
+import time
+
+import nats.errors
+import nats.js.errors
+from nats.js.kv import KeyValue
+
+from koord.bus.connection import Bus
+from koord.bus.errors import BusUnavailable
+from koord.bus.streams import LEASE_TTL_S
+from koord.telemetry.logs import get_logger
+
+log = get_logger("koord.bus")
+
+RENEW_S = 1.5
+# Given up this long before the entry expires, so that a slow loop never overlaps with the next holder.
+MARGIN_S = 1.0
+
+
+class KvLease:
+    """One role that one incarnation at a time may hold."""
+
+    def __init__(
+        self, bus: Bus, role: str, incarnation: str, *, ttl: float = LEASE_TTL_S, renew: float = RENEW_S
+    ) -> None:
+        self._bus = bus
+        self.role = role
+        self.incarnation = incarnation
+        self._ttl = ttl
+        self._renew = renew
+        self._revision = 0
+        self._renewed = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._store: KeyValue | None = None
+        self.lost = asyncio.Event()
+
+    @property
+    def held(self) -> bool:
+        """Whether the lease is held and was renewed recently enough."""
+        return self._revision > 0 and not self.lost.is_set() and time.monotonic() < self._renewed + self._ttl - MARGIN_S
+
+    async def acquire(self) -> None:
+        """Wait until the role is ours, outages included. Afterwards ``lost`` says when it is not ours any more."""
+        if self._task is not None:
+            await self.release()
+        self.lost = asyncio.Event()
+        waited = False
+        while True:
+            begun = time.monotonic()
+            try:
+                bucket = await self._bucket()
+                self._revision = await bucket.create(self.role, self.incarnation.encode())
+                self._renewed = begun
+                break
+            except nats.js.errors.KeyWrongLastSequenceError:
+                if not waited:
+                    log.info("another instance leads, standing by", role=self.role)
+                    waited = True
+            except (nats.errors.Error, nats.js.errors.Error, TimeoutError, BusUnavailable) as error:
+                log.warning("the lease cannot be asked for", role=self.role, error=str(error) or repr(error))
+            await asyncio.sleep(self._renew / 3)
+        log.info("leading", role=self.role, incarnation=self.incarnation)
+        self._task = asyncio.create_task(self._keep(), name=f"lease-{self.role}")
+
+    async def release(self) -> None:
+        """Give the role back at once, if it is held."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        revision, self._revision = self._revision, 0
+        if revision and not self.lost.is_set() and self._bus.connected:
+            try:
+                bucket = await self._bucket()
+                await bucket.delete(self.role, last=revision)
+            except (nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
+                log.info("the lease was not given back, it expires", role=self.role, error=str(error) or repr(error))
+        self.lost.set()
+
+    async def _bucket(self) -> KeyValue:
+        if self._store is None:
+            self._store = await self._bus.js.key_value(self._bus.subjects.leases_bucket)
+        return self._store
+
+    async def _keep(self) -> None:
+        """Renew until it fails for good; then ``lost`` is set."""
+        try:
+            while True:
+                await asyncio.sleep(self._renew)
+                while True:
+                    left = self._renewed + self._ttl - MARGIN_S - time.monotonic()
+                    if left <= 0:
+                        log.error("the lease was not renewed in time, giving up the role", role=self.role)
+                        return
+                    begun = time.monotonic()
+                    try:
+                        async with asyncio.timeout(min(left, self._renew)):
+                            bucket = await self._bucket()
+                            self._revision = await bucket.update(
+                                self.role, self.incarnation.encode(), last=self._revision
+                            )
+                        self._renewed = begun
+                        break
+                    except nats.js.errors.KeyWrongLastSequenceError:
+                        if await self._still_ours():
+                            continue
+                        log.error("another instance has the lease", role=self.role)
+                        return
+                    except (nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
+                        log.warning("the lease is not renewed yet", role=self.role, error=str(error) or repr(error))
+                        await asyncio.sleep(0.1)
+        finally:
+            self.lost.set()
+
+    async def _still_ours(self) -> bool:
+        """A renewal whose answer was lost changed the revision: read it again."""
+        try:
+            bucket = await self._bucket()
+            entry = await bucket.get(self.role)
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError):
+            return False
+        if entry.value != self.incarnation.encode() or entry.revision is None:
+            return False
+        self._revision = entry.revision
+        return True

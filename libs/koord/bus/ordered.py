@@ -1,0 +1,253 @@
+"""An ordered reader of a last-per-subject stream: replays what the stream holds, then follows, and heals itself.
+
+It reads with an ephemeral push consumer without acknowledgements, flow control by the server's own protocol. After a
+reconnect, a gap in the consumer's sequence, missing heartbeats or a vanished stream it starts over with a new consumer
+and says so to its sink; what a start over means is the sink's business (:mod:`koord.bus.statecache`).
+
+Nothing is unbounded: received messages wait in a backlog; when it is full the read loop of the connection pauses, TCP
+and flow control pass that on to the server. Work is done in slices of about 10 ms, the event loop runs in between.
+"""
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import nats.errors
+import nats.js.errors
+from nats.aio.subscription import Subscription
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+from koord.bus.client import header_value, status_of
+from koord.bus.connection import Bus
+from koord.bus.errors import BusError
+from koord.telemetry.logs import get_logger
+
+log = get_logger("koord.bus")
+
+SLICE_S = 0.010
+HEARTBEAT_S = 2.0
+BACKLOG_MESSAGES = 20_000
+BACKLOG_BYTES = 32 << 20
+
+_numbers = itertools.count(1)
+
+
+class Sink(Protocol):
+    """Whom an :class:`OrderedReader` tells. All calls come from its one task, in order, and must not block."""
+
+    async def starting(self) -> None:
+        """A replay is about to begin; may ask the server things. What it raises makes the reader try again later."""
+
+    def message(self, subject: bytes, headers: bytes | None, body: bytes, sequence: int) -> None:
+        """One message; ``sequence`` is its number in the stream."""
+
+    def caught_up(self) -> None:
+        """Everything that the stream held at the start has been told."""
+
+    def pause(self) -> None:
+        """The end of a slice: a good moment to hand on a batch."""
+
+
+class OrderedReader:
+    """Reads ``filter_subject`` of ``stream`` into ``sink`` until closed."""
+
+    def __init__(self, bus: Bus, stream: str, filter_subject: str, sink: Sink, *, headers_only: bool = False) -> None:
+        self._bus = bus
+        self._stream = stream
+        self._filter = filter_subject
+        self._sink = sink
+        self._headers_only = headers_only
+        self._backlog: deque[tuple[bytes, bytes, bytes | None, bytes]] = deque()
+        self._backlog_bytes = 0
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._full = False
+        self._restart: str = ""
+        self._subscription: Subscription | None = None
+        self._consumer = ""
+        self._sequence = 0
+        self._total = 0
+        self._caught_up = False
+        self._heard = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._off: Callable[[], None] = lambda: None
+        self.starts = 0
+
+    def start(self) -> None:
+        """Begin in the background."""
+        self._off = self._bus.on_reconnect(self._reconnected)
+        self._task = asyncio.create_task(self._run(), name=f"bus-read-{self._filter}")
+
+    async def close(self) -> None:
+        """Stop reading and let the server forget the consumer."""
+        self._off()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        self._leave()
+
+    def restart(self, why: str) -> None:
+        """Begin again with a replay."""
+        self._restart = why
+        self._wake.set()
+        self._room.set()
+
+    async def _reconnected(self) -> None:
+        self.restart("the connection was lost")
+
+    async def _run(self) -> None:
+        delay = 0.1
+        watchdog = asyncio.create_task(self._watch(), name=f"bus-watch-{self._filter}")
+        try:
+            while True:
+                self._restart = ""
+                try:
+                    await self._open()
+                except (BusError, nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+                    log.warning("cannot read %s of %s yet: %s", self._filter, self._stream, error or type(error))
+                    self._leave()
+                    await asyncio.sleep(delay)
+                    delay = min(delay * 2, 2.0)
+                    continue
+                delay = 0.1
+                await self._follow()
+                log.info("reading %s anew: %s", self._filter, self._restart)
+                self._leave()
+        finally:
+            watchdog.cancel()
+
+    async def _open(self) -> None:
+        self.starts += 1
+        await self._sink.starting()
+        inbox = self._bus.nc.new_inbox()
+        self._sequence = 0
+        self._total = -1
+        self._caught_up = False
+        self._heard = time.monotonic()
+        self._subscription = self._bus.subscribe_raw(inbox, self._receive)
+        # The name must be new each time: the server may still know the one before.
+        self._consumer = f"{self._bus.nc.client_id or 0}-{next(_numbers)}-{time.monotonic_ns():x}"
+        info = await self._bus.js.add_consumer(
+            self._stream,
+            ConsumerConfig(
+                name=self._consumer,
+                deliver_subject=inbox,
+                deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
+                ack_policy=AckPolicy.NONE,
+                filter_subject=self._filter,
+                flow_control=True,
+                idle_heartbeat=HEARTBEAT_S,
+                headers_only=self._headers_only or None,
+                inactive_threshold=15.0,
+                max_deliver=1,
+                mem_storage=True,
+                num_replicas=1,
+            ),
+        )
+        delivered = info.delivered.consumer_seq if info.delivered is not None else 0
+        self._total = (info.num_pending or 0) + delivered
+        if self._total == 0:
+            self._tell_caught_up()
+            self._sink.pause()
+
+    def _leave(self) -> None:
+        if self._subscription is not None:
+            self._bus.unsubscribe_raw(self._subscription)
+            self._subscription = None
+            if self._bus.connected and self._consumer:
+                self._bus.nc.send(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._consumer}", "", b"", b"")
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        self._full = False
+        self._room.set()
+
+    def _receive(self, subject: bytes, reply: bytes, headers: bytes | None, body: bytes) -> Awaitable[None] | None:
+        backlog = self._backlog
+        if not backlog:
+            self._wake.set()
+        backlog.append((subject, reply, headers, body))
+        self._backlog_bytes += len(body)
+        self._heard = time.monotonic()
+        if len(backlog) > BACKLOG_MESSAGES or self._backlog_bytes > BACKLOG_BYTES:
+            self._full = True
+            self._room.clear()
+            return self._wait_for_room()
+        return None
+
+    async def _wait_for_room(self) -> None:
+        await self._room.wait()
+
+    async def _follow(self) -> None:
+        """Work off the backlog until something demands a start over."""
+        backlog = self._backlog
+        while not self._restart:
+            if not backlog:
+                self._sink.pause()
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            until = time.perf_counter() + SLICE_S
+            count = 0
+            while backlog and not self._restart:
+                subject, reply, headers, body = backlog.popleft()
+                self._backlog_bytes -= len(body)
+                self._one(subject, reply, headers, body)
+                count += 1
+                if not count & 15 and time.perf_counter() > until:
+                    break
+            if self._full and len(backlog) < BACKLOG_MESSAGES // 2 and self._backlog_bytes < BACKLOG_BYTES // 2:
+                self._full = False
+                self._room.set()
+            if backlog:
+                self._sink.pause()
+                await asyncio.sleep(0)
+
+    def _one(self, subject: bytes, reply: bytes, headers: bytes | None, body: bytes) -> None:
+        if headers is not None and headers.startswith(b"NATS/1.0 1"):
+            self._control(reply, headers)
+            return
+        tokens = reply.split(b".")
+        # $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>; the newer form has a
+        # domain and an account hash in front of the stream.
+        shift = 0 if len(tokens) == 9 else 2
+        sequence = int(tokens[6 + shift])
+        if sequence != self._sequence + 1:
+            self.restart(f"a gap: message {sequence} follows {self._sequence}")
+            return
+        self._sequence = sequence
+        self._sink.message(subject, headers, body, int(tokens[5 + shift]))
+        if not self._caught_up and (sequence >= self._total or tokens[8 + shift] == b"0"):
+            self._tell_caught_up()
+
+    def _control(self, reply: bytes, headers: bytes) -> None:
+        if reply:  # flow control: answering here, behind what came before it, says that this was worked off
+            self._bus.nc.send(reply.decode(), "", b"", b"")
+            return
+        stalled = header_value(headers, b"Nats-Consumer-Stalled")
+        if stalled:
+            self._bus.nc.send(stalled, "", b"", b"")
+        last = header_value(headers, b"Nats-Last-Consumer")
+        if last is not None and last.isdigit() and int(last) != self._sequence:
+            self.restart(f"a gap: the server sent {last} messages, {self._sequence} arrived")
+        elif not stalled and not self._caught_up:
+            self._tell_caught_up()  # what was pending at the start has been deleted meanwhile
+        if status_of(headers)[0] != 100:
+            self.restart(f"the server ended the consumer: {status_of(headers)[1]}")
+
+    def _tell_caught_up(self) -> None:
+        self._caught_up = True
+        self._sink.caught_up()
+
+    async def _watch(self) -> None:
+        """Without heartbeats the consumer is gone, whatever else the connection says."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            silent = time.monotonic() - self._heard
+            if self._subscription is not None and self._bus.connected and silent > 3 * HEARTBEAT_S:
+                self._heard = time.monotonic()
+                self.restart(f"no heartbeat for {silent:.1f} s")

@@ -1,0 +1,284 @@
+"""An informer over JetStream: the objects of one resource, kept current from the state stream.
+
+What a reader can rely on:
+
+* ``items`` holds the last version of every object that decoded; ``on_change`` tells each difference exactly once, in
+  the order of the stream, from the event loop, in slices of about 10 ms.
+* ``synced()`` returns when the gateway has listed the resource (its marker is in the stream) *and* everything the
+  stream held at the start has been told. An empty stream is not an empty cluster.
+* After a gap, a reconnect or lost heartbeats the cache replays: unchanged objects cost no decoding and tell nothing;
+  changes carry ``replay=True``; what is not seen again is swept as DELETED at the end. Intermediate versions may be
+  missing (an object deleted and made again may show as one MODIFIED with another uid).
+* If the stream itself was lost and made anew (another *epoch*) nothing is swept until the gateway has listed again.
+* A body that does not decode changes nothing: ``on_bad`` names it, the last good version stays.
+
+Not promised: that every intermediate version is seen, or that DELETED comes only for objects seen before (a tombstone
+of an object that was never cached is told with the tombstone's object as ``old``).
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+
+from koord.bus.client import header_value
+from koord.bus.connection import Bus
+from koord.bus.ordered import OrderedReader
+from koord.bus.streams import state_epoch
+from koord.contracts.codec import ContractError
+from koord.contracts.state import HEADER, parse_header
+from koord.kube.resources import Resource
+from koord.telemetry.logs import get_logger
+from koord.telemetry.metrics import counter, gauge
+
+T = TypeVar("T")
+Kind = Literal["ADDED", "MODIFIED", "DELETED"]
+
+log = get_logger("koord.bus")
+_HEADER = HEADER.encode()
+# The gateway's marker that a resource is listed is the object "_" in namespace "_", which no Kubernetes object can be.
+MARKER = "_"
+
+_objects = gauge("koord_bus_state_objects", "Objects held by a state cache", ("resource",))
+_replays = counter("koord_bus_state_replays", "Replays of a state cache", ("resource",))
+_bad = counter("koord_bus_state_bad_bodies", "State messages that did not decode", ("resource",))
+
+
+class Change(msgspec.Struct, Generic[T], frozen=True):
+    """One difference between what the cache held and what the stream says.
+
+    ``key`` is ``namespace/name`` or ``name``. ``old`` is None for ADDED, ``new`` for DELETED. ``sequence`` is the
+    message's number in the stream (0 for a swept object). ``replay``: seen while catching up, not live.
+    """
+
+    kind: Kind
+    key: str
+    old: T | None
+    new: T | None
+    resource_version: str
+    sequence: int
+    epoch: str
+    replay: bool
+
+
+def key_of(subject: str) -> str:
+    """The object's key from the tail of its subject (``<namespace or _>.<name>``, dots of the name as ``_``)."""
+    namespace, _, name = subject.partition(".")
+    if "_" in name and name != MARKER:
+        name = name.replace("_", ".")
+    return name if namespace == "_" else f"{namespace}/{name}"
+
+
+class StateCache(Generic[T]):
+    """The objects of ``resource`` (a :class:`Resource` or its token), each decoded as ``type_`` from JSON.
+
+    ``type_`` declares the fields the reader wants; ``msgspec.Raw`` keeps the whole body. ``key_filter`` says which keys
+    to hold at all. ``on_change`` is called for each difference, ``on_batch`` with those of a slice; both must be quick.
+    ``keep_raw`` keeps the bodies' bytes in ``raw``.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        resource: Resource | str,
+        type_: type[T],
+        on_change: Callable[[Change[T]], None] | None = None,
+        *,
+        key_filter: Callable[[str], bool] | None = None,
+        on_batch: Callable[[Sequence[Change[T]]], None] | None = None,
+        on_bad: Callable[[str, ContractError], None] | None = None,
+        on_epoch: Callable[[str], None] | None = None,
+        keep_raw: bool = False,
+    ) -> None:
+        self._bus = bus
+        self.token = resource if isinstance(resource, str) else resource.token
+        self.items: dict[str, T] = {}
+        self.raw: dict[str, bytes] = {}
+        self.epoch = ""
+        self._versions: dict[str, str] = {}
+        self._decode = msgspec.json.Decoder(type_).decode
+        self._type_name = getattr(type_, "__name__", str(type_))
+        self._on_change = on_change
+        self._on_batch = on_batch
+        self._on_bad = on_bad
+        self._on_epoch = on_epoch
+        self._filter = key_filter
+        self._keep_raw = keep_raw
+        self._batch: list[Change[T]] = []
+        self._listed_epoch = ""
+        self._seen: set[str] | None = set()
+        self._replaying = True
+        self._caught_up = False
+        self._processed = 0
+        self._synced = asyncio.Event()
+        self._reminder: asyncio.TimerHandle | None = None
+        subjects = bus.subjects
+        self._skip = len(subjects.state(self.token, "", "x")) - 3
+        self._reader = OrderedReader(bus, subjects.state_stream, subjects.state_of(self.token), self)
+
+    async def start(self) -> None:
+        """Begin to read; ``await synced()`` says when the cache is complete."""
+        self._reader.start()
+        self._remind_later()
+
+    async def synced(self) -> None:
+        """Wait for the first complete picture."""
+        await self._synced.wait()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the picture is complete right now (False again while a replay runs)."""
+        return self._synced.is_set() and not self._replaying
+
+    @property
+    def replays(self) -> int:
+        """How often the cache began from the start, the first time included."""
+        return self._reader.starts
+
+    def get(self, key: str) -> T | None:
+        """The last good version of one object."""
+        return self.items.get(key)
+
+    def replay(self, why: str) -> None:
+        """Read everything again and tell the differences."""
+        self._reader.restart(why)
+
+    async def close(self) -> None:
+        """Stop; ``items`` stays as it is."""
+        if self._reminder is not None:
+            self._reminder.cancel()
+        await self._reader.close()
+
+    # What the reader tells ----------------------------------------------------------------------------------------
+
+    async def starting(self) -> None:
+        """A replay begins: which life of the stream is it?"""
+        epoch = await state_epoch(self._bus)
+        if epoch != self.epoch:
+            if self.epoch:
+                log.warning("the state stream was made anew", resource=self.token, was=self.epoch, now=epoch)
+            self.epoch = epoch
+            self._listed_epoch = ""
+            self._processed = 0
+            if self._on_epoch is not None:
+                self._on_epoch(epoch)
+        self._replaying = True
+        self._caught_up = False
+        self._seen = set()
+        _replays.labels(self.token).inc()
+
+    def message(self, subject: bytes, headers: bytes | None, body: bytes, sequence: int) -> None:
+        """One object, tombstone or marker."""
+        key = key_of(subject[self._skip :].decode())
+        try:
+            type_, version, epoch = parse_header(header_value(headers, _HEADER) or "")
+        except ContractError as error:
+            self._report(key, error)
+            return
+        if key == MARKER:
+            self._listed_epoch = epoch
+            self._processed = max(self._processed, sequence)
+            if self._caught_up and epoch == self.epoch:
+                self._finish()
+            return
+        if self._filter is not None and not self._filter(key):
+            return
+        if self._seen is not None and type_ != "DELETED":
+            self._seen.add(key)
+        if sequence <= self._processed:
+            return  # told before, in this life of the stream
+        self._processed = sequence
+        if type_ == "DELETED":
+            self._deleted(key, version, epoch, body, sequence)
+            return
+        try:
+            new = self._decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            self._report(key, ContractError(f"{self.token} {key}: {self._type_name}: {error}"))
+            return
+        old = self.items.get(key)
+        self.items[key] = new
+        self._versions[key] = version
+        if self._keep_raw:
+            self.raw[key] = body
+        self._tell(
+            Change("ADDED" if old is None else "MODIFIED", key, old, new, version, sequence, epoch, self._replaying)
+        )
+
+    def caught_up(self) -> None:
+        """All that the stream held has been told."""
+        self._caught_up = True
+        if self._listed_epoch == self.epoch:
+            self._finish()
+
+    def pause(self) -> None:
+        """The end of a slice."""
+        if self._batch:
+            batch, self._batch = self._batch, []
+            if self._on_batch is not None:
+                try:
+                    self._on_batch(batch)
+                except Exception:
+                    log.exception("on_batch failed", resource=self.token, changes=len(batch))
+        _objects.labels(self.token).set(len(self.items))
+
+    # Inside -------------------------------------------------------------------------------------------------------
+
+    def _deleted(self, key: str, version: str, epoch: str, body: bytes, sequence: int) -> None:
+        old = self.items.pop(key, None)
+        self._versions.pop(key, None)
+        self.raw.pop(key, None)
+        if old is None:
+            try:
+                old = self._decode(body)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                self._report(key, ContractError(f"{self.token} {key} (tombstone): {self._type_name}: {error}"))
+                return
+        self._tell(Change("DELETED", key, old, None, version, sequence, epoch, self._replaying))
+
+    def _finish(self) -> None:
+        """The picture is complete: sweep what the stream does not hold any more."""
+        if self._seen is not None:
+            for key in [key for key in self.items if key not in self._seen]:
+                old = self.items.pop(key)
+                self.raw.pop(key, None)
+                version = self._versions.pop(key, "")
+                self._tell(Change("DELETED", key, old, None, version, 0, self.epoch, True))
+        self._seen = None
+        self._replaying = False
+        if self._reminder is not None:
+            self._reminder.cancel()
+            self._reminder = None
+        if not self._synced.is_set():
+            # Batches come before the waiters of synced() run.
+            self.pause()
+            self._synced.set()
+
+    def _tell(self, change: Change[T]) -> None:
+        if self._on_batch is not None:
+            self._batch.append(change)
+        if self._on_change is not None:
+            try:
+                self._on_change(change)
+            except Exception:
+                log.exception("on_change failed", resource=self.token, key=change.key, kind=change.kind)
+
+    def _report(self, key: str, error: ContractError) -> None:
+        _bad.labels(self.token).inc()
+        if self._on_bad is None:
+            log.warning("a state message does not decode, the last good version stays", key=key, error=str(error))
+            return
+        try:
+            self._on_bad(key, error)
+        except Exception:
+            log.exception("on_bad failed", resource=self.token, key=key)
+
+    def _remind_later(self) -> None:
+        self._reminder = asyncio.get_running_loop().call_later(10.0, self._remind)
+
+    def _remind(self) -> None:
+        if not self._synced.is_set():
+            reason = "the gateway has not listed it yet" if self._caught_up else "the replay is not finished"
+            log.warning("still waiting for the state of a resource", resource=self.token, reason=reason)
+            self._remind_later()
