@@ -5,6 +5,9 @@ to one nano. Beside it stands the *format family* of the text (decimal suffixes,
 which decides what the canonical form looks like: ``1.5Gi`` becomes ``1536Mi``, ``1.5G`` becomes ``1500M``, ``1500e6``
 becomes ``1500e6``.
 
+A text without digits ("m", "-", ".") is zero to Kubernetes' reader, except with a suffix that sends it down the slow
+path, where it is refused; so it is here.
+
 What Kubernetes says about magnitudes ("no number greater than 2^63-1") its code only enforces for binary suffixes, by
 capping. koord caps those in the same way and refuses larger decimal ones, whose canonical form Kubernetes gets wrong.
 """
@@ -19,6 +22,7 @@ MAX: Final = 2**63 - 1
 """The largest number of whole units that a quantity may stand for, either sign."""
 
 _CACHE: Final = 1 << 16
+_MAX_DIGITS: Final = 1000
 
 _GRAMMAR = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)")
 _PLAIN = re.compile(r"([1-9][0-9]{0,14})(m|k|M|G|T|P|Ki|Mi|Gi|Ti|)")
@@ -168,10 +172,13 @@ def _parse(text: str) -> Quantity:
     if match is None or not text.isascii():
         raise QuantityError(f'quantity "{text}": {_RULE}')
     sign, whole, fraction, suffix = match[1], match[2], match[3] or "", match[4]
-    if not whole and not fraction:
-        raise QuantityError(f'quantity "{text}": needs at least one digit before its suffix')
     family, base, exponent = _suffix(text, suffix)
-    digits = int(whole + fraction or "0")
+    digitless = not whole and not fraction
+    if digitless and (exponent >= 50 if base == 2 else exponent < -9):
+        raise QuantityError(f'quantity "{text}": needs at least one digit before its suffix')
+    if len(whole) + len(fraction) > _MAX_DIGITS:
+        raise QuantityError(f'quantity "{text[:20]}…": must not have more than {_MAX_DIGITS} digits')
+    digits = 0 if digitless else int(whole + fraction)
     nanos = _scaled(digits, len(fraction), base, exponent)
     if nanos > MAX * NANO:
         if family is not Format.BINARY_SI:
@@ -190,7 +197,7 @@ def _suffix(text: str, suffix: str) -> tuple[Format, int, int]:
     exponent = _BINARY.get(suffix)
     if exponent is not None:
         return Format.BINARY_SI, 2, exponent
-    if suffix[0] in "eE" and re.fullmatch(r"[+-]?[0-9]+", suffix[1:]):
+    if suffix[0] in "eE" and re.fullmatch(r"[+-]?[0-9]{1,18}", suffix[1:]):
         return Format.DECIMAL_EXPONENT, 10, int(suffix[1:])
     raise QuantityError(
         f'quantity "{text}": unknown suffix "{suffix}", must be one of n u m k M G T P E Ki Mi Gi Ti Pi Ei, '

@@ -127,19 +127,31 @@ def parse_label_selector(text: str) -> Selector:
     return Selector(tuple(_LabelText(text).requirements()))
 
 
+class FieldSelector(msgspec.Struct, frozen=True, gc=False):
+    """Compiled tests of an object's fields: (field, value, must be equal). A field that is not there reads as empty."""
+
+    terms: tuple[tuple[str, str, bool], ...] = ()
+
+    def matches(self, fields: Mapping[str, str]) -> bool:
+        """Whether ``fields`` (path to text) pass every test."""
+        return all((fields.get(field, "") == value) is equal for field, value, equal in self.terms)
+
+    def __str__(self) -> str:
+        return ",".join(f"{field}{'=' if equal else '!='}{_escape(value)}" for field, value, equal in self.terms)
+
+
 @lru_cache(maxsize=1024)
-def parse_field_selector(text: str) -> Selector:
+def parse_field_selector(text: str) -> FieldSelector:
     """The text form of ``--field-selector``: ``a=b,c!=d``; ``\\\\``, ``\\,`` and ``\\=`` are escapes."""
-    tests = []
+    terms = []
     for part in _split_escaped(text):
-        match = re.search(r"(?<!\\)(?:\\\\)*(!=|==|=)", part)
+        match = re.search(r"!=|==|=", part)
         if match is None:
             raise SelectorError(f'field selector "{text}": "{part}" must be field=value, field==value or field!=value')
-        field, value = part[: match.start(1)], _unescape(text, part[match.end(1) :])
-        if not field:
+        if match.start() == 0:
             raise SelectorError(f'field selector "{text}": "{part}" names no field')
-        tests.append(Requirement(field, NOT_IN if match[1] == "!=" else IN, frozenset((value,))))
-    return Selector(tuple(tests))
+        terms.append((part[: match.start()], _unescape(text, part[match.end() :]), match[0] != "!="))
+    return FieldSelector(tuple(terms))
 
 
 # Nodes ----------------------------------------------------------------------------------------------------------------
@@ -286,6 +298,7 @@ def _requirement(where: str, key: str, operator: str, values: Sequence[str]) -> 
         if len(values) != 1:
             raise SelectorError(f"{where}.values: must have exactly one element for operator {operator}")
         number = _int64(values[0])
+        check_value(where, values[0])
         if number is None:
             raise SelectorError(f'{where}.values: must be a whole number for operator {operator}, got "{values[0]}"')
         return Requirement(key, operator, number=number)
@@ -310,6 +323,10 @@ def _split_escaped(text: str) -> list[str]:
         index += 1
     parts.append(text[start:])
     return [part for part in parts if part]
+
+
+def _escape(value: str) -> str:
+    return re.sub(r"([\\,=])", r"\\\1", value)
 
 
 def _unescape(text: str, value: str) -> str:

@@ -22,6 +22,8 @@ _UNITS: Final = {
     "h": 3600 * 10**9,
 }
 _MAX: Final = 2**63 - 1
+_FRACTION: Final = 30
+"""Digits that are looked at: more of them can no longer change the answer."""
 
 
 class DurationError(ValueError):
@@ -58,10 +60,10 @@ def go_duration(text: str) -> int:
         match = _PART.match(rest, position)
         if match is None or not (match[1] or match[3]) or not match[0].replace("µ", "u").replace("μ", "u").isascii():
             raise DurationError(f'duration "{text}": "{rest[position:]}" must be a number and one of ns us ms s m h')
-        unit = _UNITS[match[4]]
-        total += int(match[1] or "0") * unit
-        if match[3]:
-            total += int(match[3]) * unit // 10 ** len(match[3])
+        unit, whole, fraction = _UNITS[match[4]], match[1].lstrip("0") or "0", (match[3] or "")[:_FRACTION]
+        total += int(whole[:_FRACTION]) * unit
+        if fraction:
+            total += int(fraction) * unit // int(10 ** len(fraction))
         if total > _MAX + text.startswith("-"):
             raise DurationError(f'duration "{text}": must fit in 2^63-1 nanoseconds (about 292 years)')
         position = match.end()
