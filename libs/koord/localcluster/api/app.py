@@ -1,0 +1,162 @@
+"""The ASGI application: who asks, what for, and answers that always are Kubernetes objects, errors included."""
+
+import asyncio
+import hmac
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+from koord.localcluster.api import discovery
+from koord.localcluster.api.cluster import Cluster
+from koord.localcluster.api.errors import internal, method_not_allowed, no_such_path, too_large, unauthorized
+from koord.localcluster.api.objecthandlers import ObjectHandlers
+from koord.localcluster.api.openapi import OpenApi
+from koord.localcluster.api.requests import JSON, Query, Request, Response
+from koord.localcluster.api.store import encode
+from koord.localcluster.clusterapi import ApiError
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+MAX_BODY = 3 * 1024 * 1024
+_TEXT = b"text/plain; charset=utf-8"
+_OPEN = ("healthz", "readyz", "livez")
+_log = logging.getLogger(__name__)
+
+
+class App:
+    """One embedded API server behind HTTP. `token` is the only credential; `address` is shown to clients."""
+
+    def __init__(self, cluster: Cluster, token: str, address: str) -> None:
+        self._cluster = cluster
+        self._authorization = b"Bearer " + token.encode()
+        self._address = address
+        self._objects = ObjectHandlers(cluster)
+        self._openapi = OpenApi(cluster.registry)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one ASGI request."""
+        if scope["type"] != "http":
+            return
+        try:
+            request = await self._read(scope, receive)
+            response = await self._answer(request)
+        except ApiError as error:
+            response = _failure(error)
+        except Exception as error:
+            _log.exception("%s %s failed", scope["method"], scope["path"])
+            response = _failure(internal(f"{type(error).__name__}: {error}"))
+        await _respond(response, receive, send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> Request:
+        accept = content_type = authorization = b""
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                authorization = value
+            elif name == b"accept":
+                # Several headers of one name mean the same as one with commas.
+                accept = accept + b"," + value if accept else value
+            elif name == b"content-type":
+                content_type = value
+        path: list[str] = scope["path"].strip("/").split("/")
+        if authorization != self._authorization and not (
+            path[0] in _OPEN or hmac.compare_digest(authorization, self._authorization)
+        ):
+            raise unauthorized()
+        method: str = scope["method"]
+        body = b""
+        if method != "GET" and method != "HEAD":
+            message = await receive()
+            body = message.get("body", b"")
+            while message.get("more_body"):
+                message = await receive()
+                body += message.get("body", b"")
+                if len(body) > MAX_BODY:
+                    break
+            if len(body) > MAX_BODY:
+                raise too_large(MAX_BODY)
+        return Request(method, path, Query(scope["query_string"]), accept, content_type, body)
+
+    async def _answer(self, request: Request) -> Response:
+        path = request.path
+        if path[0] == "api" and len(path) > 2 and path[1] == "v1":
+            return await self._objects.handle(request, self._objects.locate("", "v1", path[2:]))
+        if path[0] == "apis" and len(path) > 3:
+            return await self._objects.handle(request, self._objects.locate(path[1], path[2], path[3:]))
+        if request.method not in ("GET", "HEAD"):
+            raise method_not_allowed()
+        return self._document(request)
+
+    def _document(self, request: Request) -> Response:
+        registry = self._cluster.registry
+        match request.path:
+            case ["version"]:
+                return Response(200, discovery.version_info())
+            case ["healthz" | "readyz" | "livez", *_]:
+                return Response(200, b"ok", _TEXT)
+            case ["api" | "apis" as root] if discovery.wants_aggregated(request.accept):
+                body = discovery.aggregated(registry, core=root == "api")
+                return Response(200, body, discovery.AGGREGATED)
+            case ["api"]:
+                return Response(200, discovery.api_versions(self._address))
+            case ["apis"]:
+                return Response(200, discovery.api_groups(registry))
+            case ["api", "v1"]:
+                return Response(200, discovery.resource_list(registry, "", "v1"))
+            case ["apis", group]:
+                return Response(200, discovery.api_group(registry, group))
+            case ["apis", group, version]:
+                return Response(200, discovery.resource_list(registry, group, version))
+            case ["openapi", "v3"]:
+                return Response(200, self._openapi.index())
+            case ["openapi", "v3", *rest]:
+                return Response(200, self._openapi.document("/".join(rest)))
+            case [""]:
+                return Response(200, encode({"paths": ["/api", "/apis", "/healthz", "/openapi/v3", "/version"]}))
+        raise no_such_path()
+
+
+def _failure(error: ApiError) -> Response:
+    return Response(error.code, encode(error.status()))
+
+
+_JSON_HEADERS = [(b"content-type", JSON)]
+
+
+async def _respond(response: Response, receive: Receive, send: Send) -> None:
+    headers = _JSON_HEADERS if response.content_type is JSON else [(b"content-type", response.content_type)]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    if isinstance(response.body, bytes):
+        await send({"type": "http.response.body", "body": response.body})
+    else:
+        await _stream(response.body, receive, send)
+
+
+async def _stream(chunks: AsyncIterator[bytes], receive: Receive, send: Send) -> None:
+    """Send chunks until they end or the client is gone."""
+    task = asyncio.current_task()
+    gone = False
+
+    async def watch_client() -> None:
+        nonlocal gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone = True
+        if task is not None:
+            task.cancel()
+
+    watcher = asyncio.create_task(watch_client())
+    try:
+        # An empty first part sends the headers now: a client waits for them before it reads events.
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        async with aclosing(chunks) as parts:  # type: ignore[type-var]
+            async for part in parts:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    except asyncio.CancelledError:
+        if not gone:
+            raise
+    finally:
+        watcher.cancel()

@@ -1,0 +1,354 @@
+"""What a write means: checks, defaults, versions, and the rules between metadata, spec and status.
+
+Every operation is synchronous: it happens whole, between two turns of the event loop, or raises and changes nothing.
+Both doors, HTTP and in process, end here.
+"""
+
+import random
+import time
+import uuid
+from collections.abc import Callable
+
+from koord.localcluster.api import crds, pods
+from koord.localcluster.api.builtin import CRDS, NAMESPACES, register_builtins
+from koord.localcluster.api.defaults import DEFAULTS
+from koord.localcluster.api.errors import (
+    Cause,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    invalid_value,
+    modified,
+    no_such_path,
+    not_found,
+)
+from koord.localcluster.api.resources import Registry, Resource
+from koord.localcluster.api.rules import CHANGE_VALIDATORS, VALIDATORS
+from koord.localcluster.api.shapes import check_shape
+from koord.localcluster.api.store import Collection, Store, decode, encode
+from koord.localcluster.api.validation import validate_metadata, validate_metadata_change, validate_node
+from koord.localcluster.api.watchcache import Entry
+from koord.localcluster.clusterapi import Object
+
+SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "koord-system")
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+_FIXED = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generateName",
+    "generation",
+)
+
+
+class Clock:
+    """The wall clock in API form, formatted once a second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._text = ""
+
+    def now(self) -> str:
+        """RFC 3339 with seconds, UTC."""
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._text = self.at(second)
+        return self._text
+
+    @staticmethod
+    def at(second: float) -> str:
+        """A given time in the same form."""
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
+
+
+class Cluster:
+    """The state of one embedded cluster and all writes to it.
+
+    `graceful_pods`: kubelets run, so a bound pod that is deleted is only marked; without them it goes at once.
+    """
+
+    def __init__(self, *, graceful_pods: bool = False, first_version: int | None = None) -> None:
+        self.registry = Registry()
+        self.store = Store(first_version)
+        self.clock = Clock()
+        self.graceful_pods = graceful_pods
+        self.terminating: set[str] = set()
+        register_builtins(self.registry)
+        for resource in self.registry.resources.values():
+            self.store.open(resource)
+        for name in SYSTEM_NAMESPACES:
+            self.create(NAMESPACES, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        for priority_class in pods.system_priority_classes():
+            self.create(self.resource("priorityclasses.scheduling.k8s.io"), None, priority_class)
+
+    # --- reading
+
+    def resource(self, key: str) -> Resource:
+        """The resource of a key such as `jobs.batch`; 404 if it is not served."""
+        resource = self.registry.resources.get(key)
+        if resource is None:
+            raise no_such_path()
+        return resource
+
+    def collection(self, resource: Resource) -> Collection:
+        """The objects of a resource."""
+        collection = self.store.collections.get(resource.key)
+        if collection is None:
+            raise no_such_path()
+        return collection
+
+    def find(self, resource: Resource, namespace: str | None, name: str) -> Entry:
+        """One object; 404 if there is none."""
+        entry = self.collection(resource).get(namespace or "", name)
+        if entry is None:
+            raise not_found(resource, name)
+        return entry
+
+    # --- writing
+
+    def create(self, resource: Resource, namespace: str | None, obj: Object, *, dry_run: bool = False) -> bytes:
+        """Create an object (the dict becomes the server's); answers it as stored."""
+        check_shape(resource.key, obj)
+        collection = self.collection(resource)
+        metadata = obj["metadata"]
+        self._settle_type(resource, obj)
+        self._settle_namespace(resource, namespace, metadata)
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = self._generate_name(collection, metadata)
+        name = metadata.get("name", "")
+        if metadata.get("resourceVersion"):
+            raise bad_request("resourceVersion should not be set on objects to be created")
+        for field in (
+            "resourceVersion",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "managedFields",
+        ):
+            metadata.pop(field, None)
+        metadata["uid"] = str(uuid.uuid4())
+        metadata["creationTimestamp"] = self.clock.now()
+        if resource.generation or resource.custom:
+            metadata["generation"] = 1
+        else:
+            metadata.pop("generation", None)
+        causes = validate_metadata(resource, metadata)
+        if validator := VALIDATORS.get(resource.key):
+            causes.extend(validator(obj))
+        if causes:
+            raise invalid(resource, name, causes)
+        if resource.status and resource.key not in _STATUS_AT_CREATION:
+            obj.pop("status", None)
+        if default := DEFAULTS.get(resource.key):
+            default(obj)
+        if resource.key == "pods":
+            pods.prepare(self, obj)
+        elif resource is CRDS:
+            crds.prepare(obj, self.clock.now())
+        if collection.get(metadata.get("namespace", ""), name) is not None:
+            raise already_exists(resource, name)
+        if dry_run:
+            return encode(obj)
+        entry = collection.put(obj, self.store.next_version())
+        if resource is CRDS:
+            crds.register(self, obj)
+        return entry.raw
+
+    def replace(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        obj: Object,
+        *,
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> bytes:
+        """Replace an object, or its status; answers it as stored."""
+        check_shape(resource.key, obj)
+        entry = self.find(resource, namespace, name)
+        self._settle_type(resource, obj)
+        self._settle_namespace(resource, namespace, obj["metadata"], existing=True)
+        if resource.custom and not obj["metadata"].get("resourceVersion"):
+            cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid(resource, name, [cause])
+        return self.update(resource, entry, decode(entry), obj, subresource=subresource, dry_run=dry_run)
+
+    def patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        apply: Callable[[Object], Object],
+        *,
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> bytes:
+        """Change an object by a function that returns a changed copy (it must not touch its argument)."""
+        entry = self.find(resource, namespace, name)
+        old = decode(entry)
+        new = apply(old)
+        check_shape(resource.key, new)
+        self._settle_type(resource, new)
+        return self.update(resource, entry, old, new, subresource=subresource, dry_run=dry_run)
+
+    def update(
+        self,
+        resource: Resource,
+        entry: Entry,
+        old: Object,
+        new: Object,
+        *,
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> bytes:
+        """Write `new` over `old` (the decoded `entry`) by the rules of the resource; answers the object as stored.
+
+        A write that changes nothing makes no version and no event, as in Kubernetes.
+        """
+        sent, before = new["metadata"], old["metadata"]
+        self._check_preconditions(resource, entry, sent)
+        if subresource == "status":
+            metadata = dict(before if resource.custom else sent)
+            result = {**old, "metadata": metadata}
+            _carry(result, new, "status")
+        else:
+            metadata = dict(sent)
+            result = {**new, "metadata": metadata}
+            if resource.status:
+                _carry(result, old, "status")
+        for field in _FIXED:
+            _carry(metadata, before, field)
+        metadata["resourceVersion"] = before["resourceVersion"]
+        self._check_change(resource, entry, old, result, subresource)
+        if (resource.generation or resource.custom) and subresource is None and _desired_differs(resource, old, result):
+            metadata["generation"] = before.get("generation", 0) + 1
+        if encode(result) == entry.raw:
+            return entry.raw
+        if dry_run:
+            return encode(result)
+        waits = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds") or resource is NAMESPACES
+        if "deletionTimestamp" in metadata and not waits:
+            return self.remove(resource, entry, result).raw
+        written = self.collection(resource).put(result, self.store.next_version())
+        if resource is CRDS:
+            crds.register(self, result)
+        return written.raw
+
+    def remove(self, resource: Resource, entry: Entry, obj: Object) -> Entry:
+        """Take an object out for good; `obj` is its last state."""
+        last = self.collection(resource).remove(entry, obj, self.store.next_version())
+        if resource is CRDS:
+            crds.unregister(self, obj)
+        if entry.namespace in self.terminating:
+            self.finish_namespace(entry.namespace)
+        return last
+
+    def finish_namespace(self, name: str) -> None:
+        """Remove a namespace that is being deleted, once nothing is left in it."""
+        if any(name in collection.objects for collection in self.store.namespaced()):
+            return
+        entry = self.collection(NAMESPACES).get("", name)
+        if entry is not None and not decode(entry)["metadata"].get("finalizers"):
+            self.terminating.discard(name)
+            self.remove(NAMESPACES, entry, decode(entry))
+
+    # --- the parts of a write
+
+    def _settle_type(self, resource: Resource, obj: Object) -> None:
+        for field, expected in (("apiVersion", resource.api_version), ("kind", resource.kind)):
+            given = obj.get(field)
+            if given is None:
+                obj[field] = expected
+            elif given != expected:
+                raise bad_request(f"the {field} in the data ({given}) does not match the expected {field} ({expected})")
+
+    def _settle_namespace(
+        self, resource: Resource, namespace: str | None, metadata: Object, *, existing: bool = False
+    ) -> None:
+        if not resource.namespaced:
+            metadata.pop("namespace", None)
+            return
+        if not namespace:
+            raise bad_request("an empty namespace may not be set during creation")
+        given = metadata.get("namespace")
+        if given and given != namespace:
+            raise bad_request(
+                f"the namespace of the provided object does not match the namespace sent on the request"
+                f" ({given!r}, {namespace!r})"
+            )
+        metadata["namespace"] = namespace
+        if existing:
+            return
+        if namespace in self.terminating:
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise forbidden(resource, metadata.get("name", ""), why)
+        if self.collection(NAMESPACES).get("", namespace) is None:
+            raise not_found(NAMESPACES, namespace)
+
+    def _generate_name(self, collection: Collection, metadata: Object) -> str:
+        base = metadata["generateName"][:58]
+        for _ in range(8):
+            name = base + "".join(random.choices(_SUFFIX, k=5))
+            if collection.get(metadata.get("namespace", ""), name) is None:
+                break
+        return str(name)
+
+    def _check_preconditions(self, resource: Resource, entry: Entry, sent: Object) -> None:
+        if sent.get("name", entry.name) != entry.name:
+            raise bad_request(
+                f"the name of the object ({sent['name']}) does not match the name on the URL ({entry.name})"
+            )
+        if sent.get("namespace", entry.namespace) != entry.namespace:
+            raise bad_request("the namespace of the object does not match the namespace on the URL")
+        uid = sent.get("uid")
+        if uid and uid != entry.uid:
+            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {entry.uid}"
+            raise conflict(resource, entry.name, why)
+        version = sent.get("resourceVersion")
+        if version and version != str(entry.version):
+            raise modified(resource, entry.name)
+
+    def _check_change(
+        self, resource: Resource, entry: Entry, old: Object, result: Object, subresource: str | None
+    ) -> None:
+        causes: list[Cause] = validate_metadata_change(result["metadata"], old["metadata"])
+        if subresource is None:
+            if resource.key == "pods":
+                pods.prepare_change(result, old)
+            if default := DEFAULTS.get(resource.key):
+                default(result)
+            if validator := CHANGE_VALIDATORS.get(resource.key):
+                causes.extend(validator(result, old))
+            if resource is CRDS and not causes:
+                crds.prepare(result, self.clock.now())
+        elif resource.key == "nodes":
+            causes.extend(validate_node(result))
+        if causes:
+            raise invalid(resource, entry.name, causes)
+
+
+# Nodes report their status when they register; a real server keeps it.
+_STATUS_AT_CREATION = ("nodes",)
+
+
+def _carry(into: Object, source: Object, field: str) -> None:
+    """Make one field of `into` as it is in `source`, absent included."""
+    if field in source and source[field] is not None:
+        into[field] = source[field]
+    else:
+        into.pop(field, None)
+
+
+def _desired_differs(resource: Resource, old: Object, new: Object) -> bool:
+    if not resource.custom:
+        return bool(old.get("spec") != new.get("spec"))
+    ignored = ("metadata", "status") if resource.status else ("metadata",)
+    names = (old.keys() | new.keys()).difference(ignored)
+    return any(old.get(name) != new.get(name) for name in names)

@@ -1,0 +1,161 @@
+"""The refusals of the API server, in the words and shapes that Kubernetes clients know."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from koord.localcluster.api.resources import Resource
+from koord.localcluster.clusterapi import ApiError, Object
+
+
+class Cause(NamedTuple):
+    """One broken rule: `reason` is a Kubernetes field error type, `field` a path such as `spec.containers[0].name`."""
+
+    reason: str
+    field: str
+    message: str
+
+
+def required(field: str, detail: str = "") -> Cause:
+    """A value that must be there is not."""
+    return Cause("FieldValueRequired", field, f"Required value{': ' + detail if detail else ''}")
+
+
+def invalid_value(field: str, value: object, detail: str) -> Cause:
+    """A value that does not follow its rule."""
+    return Cause("FieldValueInvalid", field, f"Invalid value: {_show(value)}: {detail}")
+
+
+def forbidden_value(field: str, detail: str) -> Cause:
+    """A value or change that is not allowed."""
+    return Cause("FieldValueForbidden", field, f"Forbidden: {detail}")
+
+
+def not_supported(field: str, value: object, supported: Sequence[str]) -> Cause:
+    """A value outside of an enumeration."""
+    known = ", ".join(f'"{item}"' for item in supported)
+    return Cause("FieldValueNotSupported", field, f"Unsupported value: {_show(value)}: supported values: {known}")
+
+
+def duplicate(field: str, value: object) -> Cause:
+    """A value that may occur once occurs twice."""
+    return Cause("FieldValueDuplicate", field, f"Duplicate value: {_show(value)}")
+
+
+def _show(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, str):
+        return f'"{value}"'
+    return str(value)
+
+
+def _details(resource: Resource, name: str) -> Object:
+    details: Object = {"name": name, "kind": resource.plural}
+    if resource.group:
+        details["group"] = resource.group
+    return details
+
+
+def not_found(resource: Resource, name: str) -> ApiError:
+    """404: no such object."""
+    return ApiError(404, "NotFound", f'{resource.key} "{name}" not found', _details(resource, name))
+
+
+def no_such_path() -> ApiError:
+    """404: no such resource or version."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def already_exists(resource: Resource, name: str) -> ApiError:
+    """409: the name is taken."""
+    return ApiError(409, "AlreadyExists", f'{resource.key} "{name}" already exists', _details(resource, name))
+
+
+def conflict(resource: Resource, name: str, why: str) -> ApiError:
+    """409: the write rests on something that is no longer so."""
+    message = f'Operation cannot be fulfilled on {resource.key} "{name}": {why}'
+    return ApiError(409, "Conflict", message, _details(resource, name))
+
+
+def modified(resource: Resource, name: str) -> ApiError:
+    """409: the resourceVersion sent is not the object's."""
+    why = "the object has been modified; please apply your changes to the latest version and try again"
+    return conflict(resource, name, why)
+
+
+def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> ApiError:
+    """422: the object breaks rules; every one is named with its field."""
+    words = [f"{cause.field}: {cause.message}" for cause in causes]
+    text = words[0] if len(words) == 1 else "[" + ", ".join(words) + "]"
+    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    details: Object = {"name": name, "kind": resource.kind}
+    if resource.group:
+        details["group"] = resource.group
+    details["causes"] = [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
+    return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', details)
+
+
+def bad_request(message: str) -> ApiError:
+    """400: the request itself cannot be understood."""
+    return ApiError(400, "BadRequest", message)
+
+
+def unauthorized() -> ApiError:
+    """401: no token, or a wrong one."""
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def forbidden(resource: Resource, name: str, why: str) -> ApiError:
+    """403: understood, and not allowed."""
+    message = f'{resource.key} "{name}" is forbidden: {why}'
+    return ApiError(403, "Forbidden", message, _details(resource, name))
+
+
+def method_not_allowed() -> ApiError:
+    """405: the resource has no such verb."""
+    return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+
+
+def not_acceptable(supported: str) -> ApiError:
+    """406: the client accepts nothing that the server can write."""
+    return ApiError(406, "NotAcceptable", f"only the following media types are accepted: {supported}")
+
+
+def unsupported_media_type(given: str, supported: str) -> ApiError:
+    """415: the body's content type cannot be read here."""
+    message = (
+        f"the body of the request was in an unknown format - accepted media types include: {supported}"
+        f" (the request says {given!r})"
+    )
+    return ApiError(415, "UnsupportedMediaType", message)
+
+
+def too_large(limit: int) -> ApiError:
+    """413: the body is over the limit."""
+    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+
+
+def expired(message: str = "The provided continue parameter is too old or not valid any more") -> ApiError:
+    """410: the version or continue token asked for is no longer held."""
+    return ApiError(410, "Expired", message)
+
+
+def too_old(asked: int, oldest: int) -> ApiError:
+    """410 for a watch whose start is no longer held."""
+    return ApiError(410, "Expired", f"too old resource version: {asked} ({oldest})")
+
+
+def version_too_large(asked: int, current: int) -> ApiError:
+    """504: a version of the future was asked for."""
+    details: Object = {
+        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+        "retryAfterSeconds": 1,
+    }
+    return ApiError(504, "Timeout", f"Too large resource version: {asked}, current: {current}", details)
+
+
+def internal(message: str) -> ApiError:
+    """500: a fault of the server, not of the request."""
+    return ApiError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})

@@ -1,0 +1,155 @@
+"""One HTTP request, as far as the API cares: where it points, what it asks for, in what form it wants the answer."""
+
+from collections.abc import AsyncIterator
+from enum import Enum
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+import msgspec
+import yaml
+
+from koord.localcluster.api.errors import bad_request, not_acceptable, unsupported_media_type
+
+JSON = b"application/json"
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+_decode = msgspec.json.Decoder().decode
+
+
+class View(Enum):
+    """The forms of an answer."""
+
+    OBJECT = "object"
+    TABLE = "table"
+    PARTIAL = "partial"
+
+
+class Query:
+    """The query of a request. Names are the API's (`labelSelector`); of a repeated name the last value counts."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, text: bytes) -> None:
+        self._values = dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True)) if text else {}
+
+    def text(self, name: str) -> str:
+        """A value, "" when absent."""
+        return self._values.get(name, "")
+
+    def flag(self, name: str) -> bool | None:
+        """A boolean in the spellings that clients use (`1`, `true`, `True`), None when absent."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if value in ("", "0", "f", "F", "false", "False", "FALSE"):
+            return False
+        if value in ("1", "t", "T", "true", "True", "TRUE"):
+            return True
+        raise bad_request(f"{name}: {value!r} is no boolean")
+
+    def number(self, name: str) -> int | None:
+        """A whole number that is not negative, None when absent."""
+        value = self._values.get(name)
+        if value is None or value == "":
+            return None
+        if not (value.isascii() and value.isdigit()):
+            raise bad_request(f"{name}: {value!r} is no whole number")
+        return int(value)
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether the write must change nothing."""
+        value = self._values.get("dryRun")
+        if value in (None, ""):
+            return False
+        if value != "All":
+            raise bad_request(f"dryRun: Unsupported value: {value!r}: supported values: 'All'")
+        return True
+
+
+class Request(NamedTuple):
+    """A request after authentication; `path` is split at slashes, without the leading empty part."""
+
+    method: str
+    path: list[str]
+    query: Query
+    accept: bytes
+    content_type: bytes
+    body: bytes
+
+
+class Response(NamedTuple):
+    """An answer: a whole body, or chunks that are made while they are sent."""
+
+    status: int
+    body: bytes | AsyncIterator[bytes]
+    content_type: bytes = JSON
+
+
+_views: dict[bytes, View | None] = {}
+
+
+def wanted_view(accept: bytes) -> View:
+    """The form the client likes best among those the server writes; 406 when there is none."""
+    view = _views.get(accept)
+    if view is None:
+        if accept not in _views:
+            if len(_views) > 256:
+                _views.clear()
+            _views[accept] = view = _negotiate(accept.decode("latin-1"))
+        if view is None:
+            raise not_acceptable("application/json")
+    return view
+
+
+def _negotiate(accept: str) -> View | None:
+    if not accept.strip():
+        return View.OBJECT
+    for choice in accept.split(","):
+        media, *parts = (part.strip() for part in choice.split(";"))
+        parameters = dict(part.split("=", 1) for part in parts if "=" in part)
+        if media not in ("application/json", "application/*", "*/*"):
+            continue
+        what = parameters.get("as")
+        if what is None:
+            return View.OBJECT
+        if parameters.get("g") == "meta.k8s.io" and parameters.get("v") == "v1":
+            if what == "Table":
+                return View.TABLE
+            if what in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+                return View.PARTIAL
+    return None
+
+
+def media_type(content_type: bytes) -> str:
+    """The bare media type of a Content-Type header."""
+    return content_type.decode("latin-1").partition(";")[0].strip().lower()
+
+
+def decode_json(body: bytes) -> Any:
+    """A JSON body; 400 when it is none."""
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise bad_request(f"the body of the request is not valid JSON: {error}") from error
+
+
+def decode_object(request: Request) -> dict[str, Any]:
+    """The object in a body of JSON or YAML; 415 for other types, protobuf among them."""
+    media = media_type(request.content_type)
+    if media in ("application/yaml", "text/yaml"):
+        try:
+            value = yaml.safe_load(request.body)
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise bad_request(f"the body of the request is not valid YAML: {error}") from error
+    elif media in ("", "application/json", "*/*"):
+        value = decode_json(request.body)
+    else:
+        raise unsupported_media_type(media, "application/json, application/yaml")
+    if not isinstance(value, dict):
+        raise bad_request("the body of the request must be an object")
+    return value

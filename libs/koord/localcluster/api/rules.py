@@ -1,0 +1,82 @@
+"""Which checks belong to which resource."""
+
+from koord.localcluster.api.crds import validate_crd
+from koord.localcluster.api.errors import Cause, forbidden_value, invalid_value, required
+from koord.localcluster.api.podrules import validate_pod, validate_pod_change, validate_template
+from koord.localcluster.api.validation import ChangeValidator, Validator, validate_node
+from koord.localcluster.clusterapi import Object
+
+_SYSTEM_PRIORITY = 1_000_000_000
+
+
+def _validate_priority_class(priority: Object) -> list[Cause]:
+    name, value = priority["metadata"].get("name", ""), priority.get("value", 0)
+    if value > _SYSTEM_PRIORITY and not name.startswith("system-"):
+        return [forbidden_value("value", f"maximum allowed value of a user defined priority is {_SYSTEM_PRIORITY}")]
+    return []
+
+
+def _priority_class_change(new: Object, old: Object) -> list[Cause]:
+    if new.get("value") != old.get("value"):
+        return [forbidden_value("value", "may not be changed in an update.")]
+    return []
+
+
+def _validate_event(event: Object) -> list[Cause]:
+    involved = event.get("involvedObject")
+    if not isinstance(involved, dict):
+        return [required("involvedObject")]
+    given, namespace = involved.get("namespace") or "", event["metadata"].get("namespace")
+    if given and given != namespace:
+        return [invalid_value("involvedObject.namespace", given, "does not match event.namespace")]
+    if not given and namespace not in ("default", "kube-system"):
+        return [invalid_value("involvedObject.namespace", given, "does not match event.namespace")]
+    return []
+
+
+def _job_change(new: Object, old: Object) -> list[Cause]:
+    new_spec, old_spec = new.get("spec", {}), old.get("spec", {})
+    causes = [
+        invalid_value(f"spec.{field}", new_spec.get(field), "field is immutable")
+        for field in ("completions", "selector", "completionMode")
+        if new_spec.get(field) != old_spec.get(field)
+    ]
+    # Scheduling directives of a suspended job that never started may change; of any other job nothing in the template.
+    if new_spec.get("template") != old_spec.get("template") and not (
+        old_spec.get("suspend") and not (old.get("status") or {}).get("startTime")
+    ):
+        causes.append(invalid_value("spec.template", "object", "field is immutable"))
+    return causes or validate_template(new)
+
+
+def _template_change(new: Object, old: Object) -> list[Cause]:
+    return [] if new.get("spec") == old.get("spec") else validate_template(new)
+
+
+def _node_change(new: Object, old: Object) -> list[Cause]:
+    return validate_node(new)
+
+
+VALIDATORS: dict[str, Validator] = {
+    "pods": validate_pod,
+    "nodes": validate_node,
+    "events": _validate_event,
+    "jobs.batch": validate_template,
+    "deployments.apps": validate_template,
+    "replicasets.apps": validate_template,
+    "statefulsets.apps": validate_template,
+    "daemonsets.apps": validate_template,
+    "priorityclasses.scheduling.k8s.io": _validate_priority_class,
+    "customresourcedefinitions.apiextensions.k8s.io": validate_crd,
+}
+CHANGE_VALIDATORS: dict[str, ChangeValidator] = {
+    "pods": validate_pod_change,
+    "nodes": _node_change,
+    "jobs.batch": _job_change,
+    "deployments.apps": _template_change,
+    "replicasets.apps": _template_change,
+    "statefulsets.apps": _template_change,
+    "daemonsets.apps": _template_change,
+    "priorityclasses.scheduling.k8s.io": _priority_class_change,
+    "customresourcedefinitions.apiextensions.k8s.io": lambda new, old: validate_crd(new),
+}

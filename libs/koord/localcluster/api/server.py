@@ -1,0 +1,188 @@
+"""The server as a process: certificates, a port, granian around the application, the ready file, and its end."""
+
+import asyncio
+import base64
+import contextlib
+import gc
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from granian.constants import HTTPModes, Interfaces
+from granian.log import LogLevels
+from granian.server.embed import Server
+
+from koord.localcluster.api import crds
+from koord.localcluster.api.app import App
+from koord.localcluster.api.builtin import CRDS
+from koord.localcluster.api.certificates import CertificateFiles, make_certificates
+from koord.localcluster.api.cluster import Cluster
+from koord.localcluster.api.inprocess import InProcessApi
+
+GC_SECONDS = 30.0
+
+
+class Ready(msgspec.Struct):
+    """The ready file: how to reach the server."""
+
+    url: str
+    kubeconfig: str
+    ca: str
+    token: str
+    pid: int
+
+
+Components = Callable[[InProcessApi], Awaitable[None]]
+
+
+def free_port(host: str) -> int:
+    """A port that nobody listens on right now."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def kubeconfig(url: str, ca: Path, token: str) -> str:
+    """A kubeconfig with one cluster, one user and one context, all named koord."""
+    authority = base64.b64encode(ca.read_bytes()).decode()
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "koord", "cluster": {"server": url, "certificate-authority-data": authority}}],
+        "users": [{"name": "koord-admin", "user": {"token": token}}],
+        "contexts": [{"name": "koord", "context": {"cluster": "koord", "user": "koord-admin", "namespace": "default"}}],
+        "current-context": "koord",
+        "preferences": {},
+    }
+    return yaml.safe_dump(config, sort_keys=False)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner reads; readers see all of it or nothing."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    temporary.rename(path)
+
+
+def load_crds(cluster: Cluster, folders: list[Path]) -> None:
+    """Create the definitions in all `*.yaml` of some folders."""
+    for folder in folders:
+        for path in sorted(folder.glob("*.yaml")):
+            for definition in crds.read_definitions(path.read_text()):
+                cluster.create(CRDS, None, definition)
+
+
+class ApiServer:
+    """One embedded API server, living on the running event loop until `stop`."""
+
+    def __init__(self, cluster: Cluster, folder: Path, *, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.cluster = cluster
+        self.token = secrets.token_urlsafe(24)
+        self.url = ""
+        self._folder = folder
+        self._host = host
+        self._port = port
+        self._server: Server | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._tidy: asyncio.Task[None] | None = None
+
+    async def start(self) -> Ready:
+        """Listen, and answer how to reach the server once it does."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files = await asyncio.to_thread(make_certificates, self._folder)
+        port = self._port or free_port(self._host)
+        self.url = f"https://{self._host}:{port}"
+        app = App(self.cluster, self.token, f"{self._host}:{port}")
+        self._server = self._granian(app, port, files)
+        self._task = asyncio.create_task(self._server.serve())
+        await self._listening(port)
+        path = self._folder / "kubeconfig"
+        write_private(path, kubeconfig(self.url, files.ca, self.token))
+        self._tidy = asyncio.create_task(_collect())
+        return Ready(self.url, str(path), str(files.ca), self.token, os.getpid())
+
+    def _granian(self, app: App, port: int, files: CertificateFiles) -> Server:
+        async def target(scope: Any, receive: Any, send: Any) -> None:
+            await app(scope, receive, send)
+
+        return Server(
+            target,
+            address=self._host,
+            port=port,
+            interface=Interfaces.ASGINL,
+            http=HTTPModes.auto,
+            websockets=False,
+            backlog=1024,
+            # Watches count as running requests: the limit must be far above what clients hold open.
+            backpressure=100_000,
+            log_level=LogLevels.warning,
+            ssl_cert=files.certificate,
+            ssl_key=files.key,
+        )
+
+    async def _listening(self, port: int) -> None:
+        deadline = asyncio.get_running_loop().time() + 15
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(self._host, port)
+            except OSError:
+                if self._task is not None and self._task.done():
+                    raise RuntimeError("the API server ended while starting") from self._task.exception()
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(0.005)
+            else:
+                writer.close()
+                return
+
+    async def stop(self) -> None:
+        """End all watches, then listen no longer."""
+        if self._tidy is not None:
+            self._tidy.cancel()
+        for collection in list(self.cluster.store.collections.values()):
+            collection.cache.close()
+        await asyncio.sleep(0)
+        if self._server is not None and self._task is not None:
+            self._server.stop()  # type: ignore[no-untyped-call]
+            with contextlib.suppress(TimeoutError, asyncio.CancelledError):
+                await asyncio.wait_for(self._task, 5)
+
+
+async def _collect() -> None:
+    """Collect garbage at quiet times and freeze what survives: hundreds of thousands of objects live long here."""
+    gc.disable()
+    while True:
+        await asyncio.sleep(GC_SECONDS)
+        gc.collect(1)
+
+
+async def run(
+    server: ApiServer, ready_file: Path | None, components: Components | None, announce: Callable[[Ready], None]
+) -> int:
+    """Serve until SIGTERM or SIGINT; the ready file appears when clients can connect and components have started."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    ready = await server.start()
+    if components is not None:
+        await components(InProcessApi(server.cluster))
+    gc.collect()
+    gc.freeze()
+    if ready_file is not None:
+        write_private(ready_file, msgspec.json.encode(ready).decode())
+    announce(ready)
+    await stopping.wait()
+    await server.stop()
+    if ready_file is not None:
+        await asyncio.to_thread(ready_file.unlink, missing_ok=True)
+    return 0

@@ -1,0 +1,152 @@
+"""Strategic merge patch for built-in types, driven by a compact table of merge keys.
+
+The table (`data/merge_keys.json`, made by `tools/merge_keys.py` from the schemas of the supported Kubernetes version)
+says for each type and field: the type of the field's value or elements, whether a list merges, and by which key.
+Directives: `$patch` (replace, delete, merge), `$retainKeys`, `$setElementOrder/<list>` and
+`$deleteFromPrimitiveList/<list>`.
+"""
+
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import msgspec
+
+from koord.localcluster.api.patches import PatchError
+from koord.localcluster.clusterapi import Object
+
+_ORDER = "$setElementOrder/"
+_DELETE_PRIMITIVE = "$deleteFromPrimitiveList/"
+
+
+class FieldRule(msgspec.Struct, frozen=True, array_like=True):
+    """What a patch may do to one field: `type` of its value or elements ("" when it has no known fields)."""
+
+    type: str = ""
+    merge: bool = False
+    key: str = ""
+    retain: bool = False
+
+
+Types = dict[str, dict[str, FieldRule]]
+_NONE: dict[str, FieldRule] = {}
+_PLAIN = FieldRule()
+
+
+@cache
+def types() -> Types:
+    """The table, read once."""
+    data = files("koord.localcluster.api").joinpath("data/merge_keys.json").read_bytes()
+    return msgspec.json.decode(data, type=Types)
+
+
+class _Element(NamedTuple):
+    key: Any
+    value: Any
+
+
+def strategic_merge(target: Object, patch: Object, type_name: str) -> Object:
+    """Apply a strategic merge patch to an object of a type named as `core.v1.Pod`; the target is not changed."""
+    if type_name not in types():
+        raise PatchError(f"no merge keys are known for {type_name}")
+    merged = _merge_map(target, patch, type_name)
+    return merged if isinstance(merged, dict) else {}
+
+
+def _merge_map(target: Any, patch: Object, type_name: str) -> Any:
+    directive = patch.get("$patch")
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != "$patch"}
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise PatchError(f"unknown $patch directive {directive!r}")
+    rules = types().get(type_name, _NONE)
+    result = dict(target) if isinstance(target, dict) else {}
+    retain = patch.get("$retainKeys")
+    if retain is not None:
+        if not isinstance(retain, list):
+            raise PatchError("$retainKeys must be a list")
+        result = {key: value for key, value in result.items() if key in retain}
+    for key, value in patch.items():
+        if key in ("$patch", "$retainKeys") or key.startswith(_ORDER):
+            continue
+        if key.startswith(_DELETE_PRIMITIVE):
+            name = key[len(_DELETE_PRIMITIVE) :]
+            if isinstance(result.get(name), list) and isinstance(value, list) and name not in patch:
+                result[name] = [item for item in result[name] if item not in value]
+            continue
+        rule = rules.get(key, _PLAIN)
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = _merge_map(result.get(key), value, rule.type)
+        elif isinstance(value, list) and rule.merge:
+            current = result.get(key)
+            result[key] = _merge_list(
+                current if isinstance(current, list) else [], value, rule, patch.get(_DELETE_PRIMITIVE + key), key
+            )
+        else:
+            result[key] = value
+    for key, order in patch.items():
+        if key.startswith(_ORDER):
+            name = key[len(_ORDER) :]
+            if isinstance(result.get(name), list):
+                result[name] = _ordered(result[name], order, rules.get(name, _PLAIN))
+    return result
+
+
+def _merge_list(current: list[Any], patch: list[Any], rule: FieldRule, deleted: Any, field: str) -> list[Any]:
+    if not rule.key:
+        gone = deleted if isinstance(deleted, list) else []
+        kept = [item for item in current if item not in gone]
+        return kept + [item for i, item in enumerate(patch) if item not in kept and item not in patch[:i]]
+    replace = any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch)
+    result = [] if replace else list(current)
+    for item in patch:
+        if not isinstance(item, dict):
+            raise PatchError(f"{field}: an element must be an object")
+        directive = item.get("$patch")
+        if directive == "replace":
+            if len(item) > 1:
+                result.append({key: value for key, value in item.items() if key != "$patch"})
+            continue
+        if rule.key not in item:
+            raise PatchError(f"{field}: an element has no merge key {rule.key!r}")
+        at = [i for i, have in enumerate(result) if isinstance(have, dict) and have.get(rule.key) == item[rule.key]]
+        if directive == "delete":
+            for i in reversed(at):
+                del result[i]
+        elif directive not in (None, "merge"):
+            raise PatchError(f"{field}: unknown $patch directive {directive!r}")
+        elif at:
+            result[at[0]] = _merge_map(result[at[0]], item, rule.type)
+        else:
+            result.append(_merge_map({}, item, rule.type))
+    return result
+
+
+def _ordered(items: list[Any], order: Any, rule: FieldRule) -> list[Any]:
+    """Elements named by the order come in that order; the others stay behind their old predecessor."""
+    if not isinstance(order, list):
+        raise PatchError("$setElementOrder must be a list")
+
+    def key_of(item: Any) -> Any:
+        return item.get(rule.key) if rule.key and isinstance(item, dict) else item
+
+    wanted = [key_of(item) for item in order]
+    named: list[_Element] = []
+    followers: dict[int, list[Any]] = {-1: []}
+    for item in items:
+        key = key_of(item)
+        if key in wanted:
+            named.append(_Element(key, item))
+            followers[len(named) - 1] = []
+        else:
+            followers[len(named) - 1].append(item)
+    result = list(followers[-1])
+    rank = sorted(range(len(named)), key=lambda i: wanted.index(named[i].key))
+    for i in rank:
+        result.append(named[i].value)
+        result.extend(followers[i])
+    return result

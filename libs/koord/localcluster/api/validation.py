@@ -1,0 +1,208 @@
+"""The checks of the API server that do not need other objects: names, labels, quantities, required and fixed fields."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from koord.kube.quantity import QuantityError, parse
+from koord.localcluster.api.errors import Cause, duplicate, forbidden_value, invalid_value, not_supported, required
+from koord.localcluster.api.resources import Resource
+from koord.localcluster.clusterapi import Object
+
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_label = re.compile(_LABEL).fullmatch
+_subdomain = re.compile(rf"{_LABEL}(\.{_LABEL})*").fullmatch
+_qualified = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]").fullmatch
+_value = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?").fullmatch
+
+_SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character"
+)
+_LABEL_RULE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    "an alphanumeric character"
+)
+_NAME_RULE = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character"
+)
+_VALUE_RULE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character"
+)
+_ANNOTATION_BYTES = 256 * 1024
+_LABEL_NAMES = {"namespaces", "services"}
+_PATH_NAMES = {
+    "clusterroles.rbac.authorization.k8s.io",
+    "clusterrolebindings.rbac.authorization.k8s.io",
+    "roles.rbac.authorization.k8s.io",
+    "rolebindings.rbac.authorization.k8s.io",
+}
+_known_keys: dict[str, bool] = {}
+_known_values: dict[str, bool] = {}
+_known_amounts: dict[str, str | None] = {}
+_CACHED = 65_536
+
+
+def name_problem(resource: Resource, name: str) -> str | None:
+    """Why a name is not allowed, or None."""
+    if resource.key in _PATH_NAMES:
+        bad = name in (".", "..") or "/" in name or "%" in name
+        return "may not be '.' or '..' and may not contain '/' or '%'" if bad else None
+    if resource.key in _LABEL_NAMES:
+        if len(name) > 63:
+            return "must be no more than 63 characters"
+        return None if _label(name) else _LABEL_RULE
+    if len(name) > 253:
+        return "must be no more than 253 characters"
+    return None if _subdomain(name) else _SUBDOMAIN_RULE
+
+
+def _key_ok(key: str) -> bool:
+    ok = _known_keys.get(key)
+    if ok is None:
+        prefix, slash, name = key.rpartition("/")
+        ok = bool(name) and len(name) <= 63 and _qualified(name) is not None
+        if slash:
+            ok = ok and len(prefix) <= 253 and _subdomain(prefix) is not None
+        if len(_known_keys) > _CACHED:
+            _known_keys.clear()
+        _known_keys[key] = ok
+    return ok
+
+
+def _value_ok(value: str) -> bool:
+    ok = _known_values.get(value)
+    if ok is None:
+        ok = len(value) <= 63 and _value(value) is not None
+        if len(_known_values) > _CACHED:
+            _known_values.clear()
+        _known_values[value] = ok
+    return ok
+
+
+def validate_labels(labels: Object, path: str) -> Iterable[Cause]:
+    """Keys are qualified names, values label values."""
+    for key, value in labels.items():
+        if not _key_ok(key):
+            yield invalid_value(path, key, _NAME_RULE)
+        if not _value_ok(value):
+            yield invalid_value(path, value, _VALUE_RULE)
+
+
+def validate_metadata(resource: Resource, metadata: Object) -> list[Cause]:
+    """Name, namespace, labels, annotations, finalizers."""
+    causes: list[Cause] = []
+    name = metadata.get("name")
+    if not name:
+        causes.append(required("metadata.name", "name or generateName is required"))
+    elif problem := name_problem(resource, name):
+        causes.append(invalid_value("metadata.name", name, problem))
+    if labels := metadata.get("labels"):
+        causes.extend(validate_labels(labels, "metadata.labels"))
+    if annotations := metadata.get("annotations"):
+        size = 0
+        for key, value in annotations.items():
+            size += len(key) + len(value)
+            if not _key_ok(key) and not _key_ok(key.lower()):
+                causes.append(invalid_value("metadata.annotations", key, _NAME_RULE))
+        if size > _ANNOTATION_BYTES:
+            causes.append(
+                Cause(
+                    "FieldValueTooLong",
+                    "metadata.annotations",
+                    f"Too long: may not be more than {_ANNOTATION_BYTES} bytes",
+                )
+            )
+    causes.extend(
+        invalid_value("metadata.finalizers", finalizer, _NAME_RULE)
+        for finalizer in metadata.get("finalizers", ())
+        if not _key_ok(finalizer)
+    )
+    causes.extend(
+        required(f"metadata.ownerReferences[{i}].{field}", "must not be empty")
+        for i, owner in enumerate(metadata.get("ownerReferences", ()))
+        for field in ("apiVersion", "kind", "name", "uid")
+        if not owner.get(field)
+    )
+    return causes
+
+
+def validate_metadata_change(new: Object, old: Object) -> list[Cause]:
+    """Labels and annotations as on create, if they changed; nothing else of metadata can change."""
+    causes: list[Cause] = []
+    labels = new.get("labels")
+    if labels and labels != old.get("labels"):
+        causes.extend(validate_labels(labels, "metadata.labels"))
+    annotations = new.get("annotations")
+    if annotations and annotations != old.get("annotations"):
+        causes.extend(
+            invalid_value("metadata.annotations", key, _NAME_RULE)
+            for key in annotations
+            if not _key_ok(key) and not _key_ok(key.lower())
+        )
+    if "deletionTimestamp" in old:
+        added = [item for item in new.get("finalizers", ()) if item not in old.get("finalizers", ())]
+        if added:
+            causes.append(
+                forbidden_value(
+                    "metadata.finalizers",
+                    f"no new finalizers can be added if the object is being deleted, found new finalizers {added}",
+                )
+            )
+    return causes
+
+
+def amount_problem(amount: Any) -> str | None:
+    """Why a resource amount is not allowed, or None. Answers are remembered: amounts repeat."""
+    text = str(amount)
+    try:
+        return _known_amounts[text]
+    except KeyError:
+        pass
+    problem: str | None = None
+    try:
+        if parse(amount).milli() < 0:
+            problem = "must be greater than or equal to 0"
+    except QuantityError as error:
+        problem = str(error)
+    if len(_known_amounts) > _CACHED:
+        _known_amounts.clear()
+    _known_amounts[text] = problem
+    return problem
+
+
+def validate_amounts(amounts: Object, path: str) -> Iterable[Cause]:
+    """Every amount is a quantity, not negative."""
+    for name, amount in amounts.items():
+        if not _key_ok(name):
+            yield invalid_value(path, name, _NAME_RULE)
+        elif problem := amount_problem(amount):
+            yield invalid_value(f"{path}.{name}" if "/" not in name else f"{path}[{name}]", amount, problem)
+
+
+def validate_node(node: Object) -> list[Cause]:
+    """Taints and amounts."""
+    causes: list[Cause] = []
+    seen: set[tuple[Any, Any]] = set()
+    for i, taint in enumerate((node.get("spec") or {}).get("taints") or ()):
+        path = f"spec.taints[{i}]"
+        key, effect = taint.get("key"), taint.get("effect")
+        if not key:
+            causes.append(required(f"{path}.key"))
+        elif not isinstance(key, str) or not _key_ok(key):
+            causes.append(invalid_value(f"{path}.key", key, _NAME_RULE))
+        if effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
+            causes.append(not_supported(f"{path}.effect", effect, ("NoExecute", "NoSchedule", "PreferNoSchedule")))
+        if (key, effect) in seen:
+            causes.append(duplicate(path, f"{key}:{effect}"))
+        seen.add((key, effect))
+    status = node.get("status") or {}
+    for section in ("capacity", "allocatable"):
+        causes.extend(validate_amounts(status.get(section) or {}, f"status.{section}"))
+    return causes
+
+
+Validator = Callable[[Object], list[Cause]]
+ChangeValidator = Callable[[Object, Object], list[Cause]]

@@ -1,0 +1,189 @@
+"""The recent changes of one collection, so that a watch can start at a version and every watcher reads the same bytes.
+
+A watcher holds a position in this ring, not a queue of its own: publishing costs nothing per watcher but a wake-up, and
+a watcher that is too slow falls off the end and is told to start again (410). Memory is bounded by the ring alone.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable
+
+import msgspec
+
+from koord.localcluster.api.errors import expired, too_old
+from koord.localcluster.clusterapi import EventType
+
+MAX_CHANGES = 100_000
+MAX_BYTES = 96 * 1024 * 1024
+COALESCE_SECONDS = 0.004
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One state of one object: its JSON as stored and what selectors need. Never changed, only replaced.
+
+    `fields` are the values of the resource's field selectors, in the resource's order.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    raw: bytes
+    labels: dict[str, str] | None
+    fields: tuple[str, ...]
+    deleting: bool
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """One step of a collection; `old_*` are the selector values before it (None when the object is new)."""
+
+    type: EventType
+    entry: Entry
+    old_labels: dict[str, str] | None
+    old_fields: tuple[str, ...] | None
+
+
+Match = Callable[[str, str, dict[str, str] | None, tuple[str, ...]], bool]
+"""namespace, name, labels, fields -> whether a selector takes the object."""
+
+
+class WatchCache:
+    """A ring of changes with absolute positions, bounded by count and bytes."""
+
+    def __init__(self, version: int, max_changes: int = MAX_CHANGES, max_bytes: int = MAX_BYTES) -> None:
+        self._changes: list[Change] = []
+        self._versions: list[int] = []
+        self._base = 0
+        self._bytes = 0
+        self._floor = version
+        self._max_changes = max_changes
+        self._max_bytes = max_bytes
+        self._waiters: list[asyncio.Future[None]] = []
+        self.closed = False
+
+    @property
+    def end(self) -> int:
+        """The position after the newest change."""
+        return self._base + len(self._changes)
+
+    def append(self, change: Change) -> None:
+        """Add the newest change and wake who waits."""
+        self._changes.append(change)
+        self._versions.append(change.entry.version)
+        self._bytes += len(change.entry.raw)
+        if len(self._changes) > self._max_changes or self._bytes > self._max_bytes:
+            self._trim()
+        if self._waiters:
+            self._wake()
+
+    def _trim(self) -> None:
+        # An eighth at a time: deleting the head of a list moves the rest, so do it rarely.
+        drop = max(1, len(self._changes) // 8)
+        for change in self._changes[:drop]:
+            self._bytes -= len(change.entry.raw)
+        self._floor = self._versions[drop - 1]
+        del self._changes[:drop]
+        del self._versions[:drop]
+        self._base += drop
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def close(self) -> None:
+        """End all watches: the resource is served no longer, or the server stops."""
+        self.closed = True
+        self._wake()
+
+    def position(self, version: int) -> int:
+        """The position of the first change after a version; 410 if the ring no longer reaches back to it."""
+        if version < self._floor:
+            raise too_old(version, self._floor)
+        return self._base + bisect_right(self._versions, version)
+
+    def read(self, position: int, limit: int) -> list[Change]:
+        """Up to `limit` changes from a position on; 410 if they are gone."""
+        start = position - self._base
+        if start < 0:
+            raise expired("too old resource version: the watcher fell behind the changes held in memory")
+        return self._changes[start : start + limit]
+
+    async def wait(self, position: int, seconds: float) -> bool:
+        """Wait for a change at a position; False after `seconds` without one."""
+        if position < self.end or self.closed:
+            return True
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout(seconds):
+                await waiter
+        except TimeoutError:
+            return False
+        finally:
+            if not waiter.done():
+                waiter.cancel()
+        return True
+
+
+class Subscription:
+    """One watcher: a position in a ring, a filter, and batches of what passes it."""
+
+    def __init__(self, cache: WatchCache, position: int, namespace: str | None, match: Match | None) -> None:
+        self._cache = cache
+        self._position = position
+        self._namespace = namespace
+        self._match = match
+        self._last = 0.0
+        self.version = 0
+
+    async def next(self, seconds: float, limit: int = 2_000) -> list[tuple[EventType, Entry]]:
+        """The next batch, in order; empty after `seconds` or when nothing in the range matched.
+
+        Raises `ApiError` 410 when the watcher fell behind. `closed` says that there will be no more.
+        """
+        loop = asyncio.get_running_loop()
+        if not await self._cache.wait(self._position, seconds):
+            return []
+        # Under load many small writes to the client cost more than the changes: gather a few milliseconds of them.
+        pause = self._last + COALESCE_SECONDS - loop.time()
+        if pause > 0:
+            await asyncio.sleep(pause)
+        self._last = loop.time()
+        changes = self._cache.read(self._position, limit)
+        self._position += len(changes)
+        if changes:
+            self.version = changes[-1].entry.version
+        return self._filter(changes)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether everything so far was read."""
+        return self._position >= self._cache.end
+
+    @property
+    def closed(self) -> bool:
+        """Whether the collection is gone and everything before that was read."""
+        return self._cache.closed and self._position >= self._cache.end
+
+    def _filter(self, changes: list[Change]) -> list[tuple[EventType, Entry]]:
+        namespace, match = self._namespace, self._match
+        if match is None:
+            if namespace is None:
+                return [(change.type, change.entry) for change in changes]
+            return [(change.type, change.entry) for change in changes if change.entry.namespace == namespace]
+        passed: list[tuple[EventType, Entry]] = []
+        for change in changes:
+            entry = change.entry
+            if namespace is not None and entry.namespace != namespace:
+                continue
+            before = change.old_fields is not None and match(
+                entry.namespace, entry.name, change.old_labels, change.old_fields
+            )
+            now = change.type != "DELETED" and match(entry.namespace, entry.name, entry.labels, entry.fields)
+            if now:
+                passed.append(("MODIFIED" if before else "ADDED", entry))
+            elif before:
+                passed.append(("DELETED", entry))
+        return passed
