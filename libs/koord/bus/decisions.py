@@ -109,7 +109,7 @@ class Delivery:
     ``delivered`` counts deliveries, this one included. Exactly one of ``ack``, ``nak`` and ``term`` ends it.
     """
 
-    __slots__ = ("_bus", "_headers", "_reply", "decision", "error", "kind", "service", "subject")
+    __slots__ = ("_bus", "_headers", "_reply", "body", "decision", "error", "kind", "service", "subject")
 
     def __init__(self, bus: Bus, pulled: Pulled) -> None:
         self._bus = bus
@@ -122,6 +122,7 @@ class Delivery:
         self.kind = parts[4] if len(parts) > 4 else ""
         self.decision: Decision | None = None
         self.error: ContractError | None = None
+        self.body = pulled.body
         try:
             decision = decode_decision(pulled.body)
             if KINDS[type(decision)] != self.kind:
