@@ -1,0 +1,292 @@
+"""From deliveries to results: check, queue in lanes, execute, answer, acknowledge.
+
+A decision that was executed is remembered, so that a redelivery is answered again and not executed twice; across a
+restart the ledger and the preconditions do the same. What has no final outcome yet goes back to the queue.
+"""
+
+import asyncio
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+from prometheus_client import Counter
+
+from koord.bus.decisions import Delivery
+from koord.contracts.decisions import Bind, Create, Decision, Delete, Evict, ObjectRef, Patch, RecordEvents
+from koord.contracts.results import Result
+from koord.gateway import metrics
+from koord.gateway.allow import Rejected, check, describe
+from koord.gateway.api import ApiUnavailable
+from koord.gateway.binding import Binder, NotLeading, TryLater
+from koord.gateway.claimedpatch import ClaimedPatcher
+from koord.gateway.events import EventRecorder
+from koord.gateway.lanes import BIND, LANES, STATUS, Key, Lanes, Work
+from koord.gateway.leanclient import RequestFailed
+from koord.gateway.writes import Writer
+from koord.kube.resources import PODS
+from koord.ledger.model import LedgerUnavailable
+from koord.telemetry.context import TraceContext
+from koord.telemetry.logs import get_logger
+from koord.telemetry.spans import Spans
+
+log = get_logger("koord.gateway.executor")
+
+REMEMBERED = 20_000
+PROGRESS_S = 10.0
+_ID = re.compile(rb"\xa2id(?:([\xa0-\xbf])|\xd9(.))", re.DOTALL)
+
+
+class Answering(Protocol):
+    """The part of the decision consumer that is used here."""
+
+    def answer(self, service: str, result: Result, trace: TraceContext | str) -> None:
+        """Tell the author what became of a decision."""
+        ...
+
+
+class _Job(Work):
+    """One decision in hand. ``delivery`` is the latest: an acknowledgement of any one settles the message."""
+
+    __slots__ = ("decision", "delivery", "service", "since_ns", "since_s", "trace")
+
+    def __init__(
+        self, decision: Decision, delivery: Delivery, lane: int, keys: list[Key], start: Callable[[Work], None]
+    ):
+        super().__init__(lane, keys, start)
+        self.decision = decision
+        self.delivery = delivery
+        self.service = delivery.service
+        self.trace = delivery.trace
+        self.since_s = time.monotonic()
+        self.since_ns = time.time_ns()
+
+
+class Executor:
+    """Executes decisions, ``limit`` at a time. ``not_leading`` is set when the ledger knows a newer gateway."""
+
+    def __init__(
+        self,
+        answers: Answering,
+        binder: Binder,
+        writer: Writer,
+        claimed: ClaimedPatcher,
+        events: EventRecorder,
+        lanes: Lanes,
+        spans: Spans,
+        *,
+        backlog: int = 4096,
+    ) -> None:
+        self._answers = answers
+        self._binder = binder
+        self._writer = writer
+        self._claimed = claimed
+        self._events = events
+        self._lanes = lanes
+        self._spans = spans
+        self._backlog = backlog
+        self._in_hand: dict[str, _Job] = {}
+        self._finished: OrderedDict[str, Result] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Event()
+        self._counters: dict[tuple[str, str, str], Counter] = {}
+        self.not_leading = asyncio.Event()
+
+    @property
+    def in_hand(self) -> int:
+        """Decisions that wait or run."""
+        return len(self._in_hand)
+
+    async def room(self) -> None:
+        """Wait until the backlog takes more."""
+        while self._lanes.total >= self._backlog:
+            self._room.clear()
+            await self._room.wait()
+
+    def take(self, delivery: Delivery) -> None:
+        """Take one delivery; everything else happens behind it."""
+        decision = delivery.decision
+        if decision is None:
+            self._unreadable(delivery)
+            return
+        try:
+            check(delivery.service, delivery.kind, decision)
+        except Rejected as error:
+            metrics.REJECTED.labels(error.rule).inc()
+            self._finish(delivery, decision, Result(decision.id, "rejected", str(error)))
+            return
+        if isinstance(decision, RecordEvents):
+            # Best effort by contract: once in the backlog it is answered for; only refusals are told.
+            for note in decision.events:
+                self._events.add(note, note.time_ns / 1e9 if note.time_ns else time.time())
+            delivery.ack()
+            return
+        done = self._finished.get(decision.id)
+        if done is not None:
+            self._finish(delivery, decision, done)
+            return
+        job = self._in_hand.get(decision.id)
+        if job is not None:
+            job.delivery = delivery
+            return
+        lane = BIND if isinstance(decision, Bind | Evict) or _urgent(decision) else STATUS
+        job = _Job(decision, delivery, lane, _keys(decision), self._start)
+        self._in_hand[decision.id] = job
+        self._lanes.submit(job)
+
+    async def keep_in_progress(self) -> None:
+        """Tell the queue about decisions that take long, until cancelled; refreshes the gauges too."""
+        told: dict[str, float] = {}
+        while True:
+            await asyncio.sleep(1.0)
+            now = time.monotonic()
+            for id_, job in self._in_hand.items():
+                if now - told.get(id_, job.since_s) > PROGRESS_S:
+                    job.delivery.in_progress()
+                    told[id_] = now
+            told = {id_: at for id_, at in told.items() if id_ in self._in_hand}
+            for lane, name in enumerate(LANES[:2]):
+                metrics.LANE_DEPTH.labels(name).set(self._lanes.depth(lane))
+            metrics.LANE_DEPTH.labels("event").set(self._events.depth)
+            metrics.RUNNING.set(self._lanes.running)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for what runs; give back what waits or does not end in time."""
+        deadline = time.monotonic() + timeout_s
+        while self._tasks and time.monotonic() < deadline:
+            await asyncio.wait(self._tasks, timeout=deadline - time.monotonic())
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for job in self._in_hand.values():
+            job.delivery.nak()
+        self._in_hand.clear()
+
+    # Executing ----------------------------------------------------------------------------------------------------
+
+    def _start(self, work: Work) -> None:
+        assert isinstance(work, _Job)
+        task = asyncio.get_running_loop().create_task(self._execute(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _execute(self, job: _Job) -> None:
+        decision = job.decision
+        result: Result | None = None
+        retry_s = 1.0
+        try:
+            result = await self._do(decision, job.service)
+        except Rejected as error:
+            metrics.REJECTED.labels(error.rule).inc()
+            result = Result(decision.id, "rejected", str(error))
+        except TryLater as error:
+            retry_s = error.delay_s
+            log.info("decision goes back", decision=decision.id, why=str(error))
+        except (ApiUnavailable, RequestFailed, LedgerUnavailable) as error:
+            log.warning("decision goes back", decision=decision.id, why=str(error))
+        except NotLeading:
+            self.not_leading.set()
+        except asyncio.CancelledError:
+            self._lanes.done(job)
+            raise
+        except Exception as error:
+            log.exception("a decision failed", decision=decision.id)
+            retry_s = 5.0
+            if job.delivery.delivered >= 5:
+                result = Result(decision.id, "rejected", f"internal error: {type(error).__name__}: {error}")
+        del self._in_hand[decision.id]
+        if result is None:
+            job.delivery.nak(retry_s)
+        else:
+            self._remember(result)
+            self._finish(job.delivery, decision, result, job)
+        self._lanes.done(job)
+        if not self._room.is_set() and self._lanes.total < self._backlog:
+            self._room.set()
+
+    async def _do(self, decision: Decision, service: str) -> Result:
+        match decision:
+            case Bind():
+                return await self._binder.bind(decision)
+            case Patch(claim=None):
+                return await self._writer.patch(decision, service)
+            case Patch():
+                assert decision.claim is not None
+                return await self._claimed.patch(decision, decision.claim, service)
+            case Create():
+                return await self._writer.create(decision)
+            case Delete():
+                return await self._writer.delete(decision)
+            case Evict():
+                return await self._writer.evict(decision)
+            case RecordEvents():
+                raise AssertionError("events do not come this way")
+
+    # Answering ----------------------------------------------------------------------------------------------------
+
+    def _finish(self, delivery: Delivery, decision: Decision, result: Result, job: _Job | None = None) -> None:
+        kind = delivery.kind
+        key = (delivery.service, kind, result.outcome)
+        made = self._counters.get(key)
+        if made is None:
+            made = self._counters[key] = metrics.DECISIONS.labels(*key)
+        made.inc()
+        trace = job.trace if job is not None else delivery.trace
+        if job is not None and isinstance(decision, Bind):
+            metrics.BIND_SECONDS.observe(time.monotonic() - job.since_s)
+        elif job is not None and trace is not None:
+            attributes = {"object": describe(_target(decision)), "outcome": result.outcome}
+            error = None if result.outcome == "done" else result.reason
+            self._spans.record(
+                f"gateway.{kind}",
+                parent=trace,
+                start_ns=job.since_ns,
+                end_ns=time.time_ns(),
+                attributes=attributes,
+                error=error,
+            )
+        self._answers.answer(delivery.service, result, trace or self._spans.root())
+        delivery.ack()
+
+    def _unreadable(self, delivery: Delivery) -> None:
+        """A message that does not decode: answered as far as its id can be made out, and never delivered again."""
+        metrics.REJECTED.labels("unreadable").inc()
+        reason = f"unreadable message on {delivery.subject}: {delivery.error}"
+        log.warning("rejected", subject=delivery.subject, error=str(delivery.error))
+        result = Result(_peek_id(delivery.body), "rejected", reason)
+        self._answers.answer(delivery.service or "unknown", result, delivery.trace or self._spans.root())
+        delivery.term(f"unreadable: {delivery.error}"[:120])
+
+    def _remember(self, result: Result) -> None:
+        self._finished[result.id] = result
+        if len(self._finished) > REMEMBERED:
+            self._finished.popitem(last=False)
+
+
+def _urgent(decision: Decision) -> bool:
+    return isinstance(decision, Patch) and decision.lane == "bind"
+
+
+def _target(decision: Decision) -> ObjectRef:
+    if isinstance(decision, Create):
+        return ObjectRef(decision.resource, decision.namespace, decision.name)
+    assert isinstance(decision, Patch | Delete | Evict)
+    return decision.target
+
+
+def _keys(decision: Decision) -> list[Key]:
+    if isinstance(decision, Bind):
+        return [(PODS.token, member.namespace, member.name) for member in decision.members]
+    target = _target(decision)
+    return [(target.resource, target.namespace, target.name or decision.id)]
+
+
+def _peek_id(body: bytes) -> str:
+    """The id in a body that does not decode, for it is one of the first fields; ``unreadable`` if it is cut off."""
+    match = _ID.search(body[:128])
+    if match is None:
+        return "unreadable"
+    length = match[1][0] - 0xA0 if match[1] else match[2][0]
+    text = body[match.end() : match.end() + length]
+    return text.decode("utf-8", "replace") if len(text) == length and text else "unreadable"

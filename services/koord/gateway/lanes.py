@@ -1,0 +1,95 @@
+"""Who goes next: strict-priority lanes, serial per object, bounded concurrency.
+
+Bind and evict go before status writes, and those before Events. Two pieces of work that touch the same object run one
+after the other in the order in which they came, whatever their lanes: a status written after a bind must not overtake
+it. Pure: work is started by calling it and reports its end by :meth:`Lanes.done`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+BIND, STATUS, EVENT = 0, 1, 2
+LANES = ("bind", "status", "event")
+
+Key = tuple[str, str, str]
+"""Resource token, namespace, name."""
+
+
+class Work:
+    """One decision to execute. ``start`` must arrange for :meth:`Lanes.done` to be called exactly once."""
+
+    __slots__ = ("blocked", "keys", "lane", "start")
+
+    def __init__(self, lane: int, keys: Sequence[Key], start: "Callable[[Work], None]") -> None:
+        self.lane = lane
+        # One object named twice by one decision is one place in that object's line.
+        self.keys = keys if len(keys) < 2 else tuple(dict.fromkeys(keys))
+        self.start = start
+        self.blocked = 0
+
+
+class Lanes:
+    """Starts work while fewer than ``limit`` run."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._running = 0
+        self._ready: tuple[deque[Work], ...] = (deque(), deque(), deque())
+        self._lines: dict[Key, deque[Work]] = {}
+        self._blocked = [0, 0, 0]
+
+    @property
+    def running(self) -> int:
+        """Pieces of work under way."""
+        return self._running
+
+    @property
+    def total(self) -> int:
+        """Pieces of work waiting or under way."""
+        return self._running + sum(map(len, self._ready)) + sum(self._blocked)
+
+    def depth(self, lane: int) -> int:
+        """Pieces of work of one lane that wait."""
+        return len(self._ready[lane]) + self._blocked[lane]
+
+    def submit(self, work: Work) -> None:
+        """Take one piece of work; it starts at once if nothing stands before it."""
+        lines = self._lines
+        for key in work.keys:
+            line = lines.get(key)
+            if line is None:
+                lines[key] = deque((work,))
+            else:
+                line.append(work)
+                work.blocked += 1
+        if work.blocked:
+            self._blocked[work.lane] += 1
+            return
+        self._ready[work.lane].append(work)
+        self._dispatch()
+
+    def done(self, work: Work) -> None:
+        """A piece of work has ended: the next on its objects may go."""
+        self._running -= 1
+        for key in work.keys:
+            line = self._lines[key]
+            line.popleft()
+            if not line:
+                del self._lines[key]
+                continue
+            following = line[0]
+            following.blocked -= 1
+            if not following.blocked:
+                self._blocked[following.lane] -= 1
+                self._ready[following.lane].append(following)
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        ready = self._ready
+        while self._running < self._limit:
+            queue = ready[0] or ready[1] or ready[2]
+            if not queue:
+                return
+            work = queue.popleft()
+            self._running += 1
+            work.start(work)

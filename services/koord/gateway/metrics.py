@@ -1,0 +1,16 @@
+"""What the gateway counts."""
+
+from koord.telemetry.metrics import counter, gauge, histogram
+
+REQUESTS = counter("koord_gateway_requests", "Writes and reads of decisions sent to the API.", ("verb", "code", "lane"))
+LANE_DEPTH = gauge("koord_gateway_lane_depth", "Decisions that wait, by lane.", ("lane",))
+RUNNING = gauge("koord_gateway_decisions_running", "Decisions being executed.")
+DECISIONS = counter("koord_gateway_decisions", "Decisions answered.", ("service", "kind", "outcome"))
+REJECTED = counter("koord_gateway_rejected", "Decisions refused before any API call.", ("rule",))
+BIND_SECONDS = histogram("koord_gateway_bind_seconds", "From a bind decision's arrival to its result.")
+WATCH_EVENTS = counter("koord_gateway_watch_events", "Changes received.", ("resource",))
+RELISTS = counter("koord_gateway_relists", "Lists made, the first one included.", ("resource",))
+BAD_OBJECTS = counter("koord_gateway_unreadable_objects", "Objects and watch lines left out.", ("resource",))
+EVENTS_DROPPED = counter("koord_gateway_events_dropped", "Kubernetes Events not recorded.", ("reason",))
+EVENTS_WRITTEN = counter("koord_gateway_events_written", "Kubernetes Events created or counted up.", ("verb",))
+LEADER = gauge("koord_gateway_leader", "1 while this process leads.")

@@ -1,0 +1,341 @@
+"""One resource: list it once, follow it, and keep the state stream equal to it.
+
+A watch resumes where it broke. Only when the server can no longer continue (410), or a line could not be read, is the
+resource listed again; then what the stream holds is compared with the list, differences are published, and what
+vanished becomes a tombstone. The stream is therefore right after any gap, and nothing is published twice for nothing.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol
+
+import aiohttp
+
+from koord.bus.errors import BusError
+from koord.contracts.state import ChangeType
+from koord.gateway import metrics
+from koord.gateway.access import ApiAccess
+from koord.gateway.objects import Brief, ObjectError, read_line, read_object, read_page, read_status, read_version
+from koord.kube.resources import PODS, Resource
+from koord.telemetry.logs import get_logger
+
+PAGE = 500
+MAX_LINE = 32 * 1024 * 1024
+ABSENT_S = 60.0
+"""How long a resource must be unknown to the server before its objects count as deleted."""
+_WATCH_S = 300
+_QUIET_S = 90.0
+
+log = get_logger("koord.gateway.reflector")
+
+
+class StateSink(Protocol):
+    """Where changes go: the state stream (:mod:`koord.gateway.stream`). Keys are ``namespace/name`` or ``name``."""
+
+    def publish(
+        self, resource: Resource, type_: ChangeType, namespace: str, name: str, resource_version: str, body: bytes
+    ) -> "asyncio.Future[int]":
+        """Append one change; the future is done when the stream has it."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until the stream takes more."""
+        ...
+
+    async def held(self, resource: Resource) -> Mapping[str, str]:
+        """The resourceVersion of every live object that the stream holds, by key."""
+        ...
+
+    async def bury(self, resource: Resource, key: str, resource_version: str) -> None:
+        """Publish a tombstone with the last object that the stream holds."""
+        ...
+
+    async def listed(self, resource: Resource, resource_version: str) -> None:
+        """Say that the stream holds the whole resource; returns when everything published before is stored."""
+        ...
+
+
+class Expired(Exception):
+    """The server can no longer continue the watch from the version asked for."""
+
+
+class Refused(Exception):
+    """The server refused to list or watch; ``code`` is the HTTP status."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+
+
+class Reflector:
+    """Follows one resource. ``observe`` sees every change before it is published.
+
+    ``state`` is ``starting``, ``synced``, ``absent`` (the server does not know the resource: a missing CRD) or
+    ``failing``; ``note`` says why it is not synced.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        access: ApiAccess,
+        session: aiohttp.ClientSession,
+        sink: StateSink,
+        *,
+        observe: Callable[[ChangeType, Brief], None] | None = None,
+        on_state: Callable[["Reflector"], None] | None = None,
+    ) -> None:
+        self.resource = resource
+        self.state: Literal["starting", "synced", "absent", "failing"] = "starting"
+        self.note = ""
+        self._access = access
+        self._session = session
+        self._sink = sink
+        self._observe = observe
+        self._on_state = on_state
+        self._known: dict[str, str] | None = None
+        self._version = ""
+        self._lost: BaseException | None = None
+        self._cycle: asyncio.Task[float] | None = None
+        self._resetting = False
+        self._absent_since = 0.0
+        self._pod = resource is PODS or resource.token == PODS.token
+        self._events = metrics.WATCH_EVENTS.labels(resource.token)
+        self._relists = metrics.RELISTS.labels(resource.token)
+
+    @property
+    def objects(self) -> int:
+        """How many live objects are known."""
+        return len(self._known or ())
+
+    def reset(self) -> None:
+        """Distrust what the stream was seen to hold (it was made anew): list again and publish what it lacks."""
+        self._forget()
+        if self._cycle is not None:
+            self._resetting = True
+            self._cycle.cancel()
+
+    async def run(self) -> None:
+        """Follow the resource until cancelled."""
+        failures = 0
+        while True:
+            began = time.monotonic()
+            self._cycle = asyncio.ensure_future(self._list_and_watch(failures))
+            try:
+                delay = await self._cycle
+            except asyncio.CancelledError:
+                if not self._resetting:
+                    self._cycle.cancel()
+                    raise
+                self._resetting, delay = False, 0.0
+            failures = 0 if time.monotonic() - began > 60.0 or not delay else failures + 1
+            if delay:
+                await asyncio.sleep(delay * random.uniform(0.5, 1.5))
+
+    async def _list_and_watch(self, failures: int) -> float:
+        """One cycle; answers how long to wait before the next."""
+        try:
+            if not self._version:
+                await self._relist()
+            await self._watch()
+            return 0.0
+        except Expired:
+            self._version = ""
+            log.info("watch expired; listing again", resource=self.resource.token)
+            return 0.05
+        except ObjectError as error:
+            self._version = ""
+            metrics.BAD_OBJECTS.labels(self.resource.token).inc()
+            log.warning("unreadable; listing again", resource=self.resource.token, error=str(error))
+            return min(30.0, 0.2 * 2.0 ** min(failures, 8))
+        except Refused as error:
+            await self._refused(error)
+            return 5.0 if error.code == 404 else min(30.0, 0.5 * 2.0 ** min(failures, 6))
+        except BusError as error:
+            self._forget()  # a change is missing in the stream: read it back and compare
+            self._set("failing", f"{type(error).__name__}: {error}")
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            self._set("failing", f"{type(error).__name__}: {error}")
+        return min(10.0, 0.1 * 2.0 ** min(failures, 7))
+
+    def _forget(self) -> None:
+        self._known = None
+        self._version = ""
+        self._lost = None
+
+    # List and compare ---------------------------------------------------------------------------------------------
+
+    async def _relist(self) -> None:
+        self._relists.inc()
+        if self._known is None:
+            self._known = dict(await self._sink.held(self.resource))
+        known = self._known
+        seen: set[str] = set()
+        token = ""
+        while True:
+            query = {"limit": str(PAGE)}
+            if token:
+                query["continue"] = token
+            async with self._session.get(self._url(), params=query, headers=self._headers()) as answer:
+                body = await answer.read()
+                if answer.status == 410:
+                    raise Expired
+                if answer.status != 200:
+                    await self._renew_on(answer.status)
+                    raise Refused(answer.status, read_status(body).message)
+            page = read_page(body)
+            for raw in page.items:
+                try:
+                    brief = self._read(raw)
+                except ObjectError as error:
+                    metrics.BAD_OBJECTS.labels(self.resource.token).inc()
+                    log.warning("unreadable object left out", resource=self.resource.token, error=str(error))
+                    continue
+                key = _key(brief)
+                seen.add(key)
+                held = known.get(key)
+                if held != brief.resource_version:
+                    await self._sink.room()
+                    self._publish("ADDED" if held is None else "MODIFIED", brief)
+                elif self._observe is not None:
+                    self._observe("MODIFIED", brief)
+            token = page.token
+            if not token:
+                break
+        for key in [key for key in known if key not in seen]:
+            await self._sink.bury(self.resource, key, page.resource_version)
+            del known[key]
+        await self._listed(page.resource_version)
+        self._version = page.resource_version
+        self._absent_since = 0.0
+        self._set("synced", "")
+
+    # Follow -------------------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(int(_WATCH_S * random.uniform(0.8, 1.2))),
+        }
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=_QUIET_S)
+        async with self._session.get(self._url(), params=query, headers=self._headers(), timeout=timeout) as answer:
+            if answer.status == 410:
+                raise Expired
+            if answer.status != 200:
+                await self._renew_on(answer.status)
+                raise Refused(answer.status, read_status(await answer.read()).message)
+            self._set("synced", "")
+            rest = b""
+            async for chunk in answer.content.iter_any():
+                lines = (rest + chunk).split(b"\n")
+                rest = lines.pop()
+                if len(rest) > MAX_LINE:
+                    raise ObjectError(f"watch line: longer than {MAX_LINE} bytes")
+                for line in lines:
+                    if line:
+                        self._take(line)
+                self._check()
+                await self._sink.room()
+
+    def _take(self, line: bytes) -> None:
+        type_, raw = read_line(line)
+        if type_ == "BOOKMARK":
+            self._version = read_version(raw)
+            return
+        if type_ == "ERROR":
+            status = read_status(raw)
+            if status.code == 410 or status.reason == "Expired":
+                raise Expired
+            raise Refused(status.code, status.message)
+        brief = self._read(raw)
+        self._events.inc()
+        self._publish(type_, brief)
+        self._version = brief.resource_version
+
+    def _read(self, raw: bytes) -> Brief:
+        resource = self.resource
+        return read_object(raw, kind=resource.kind, api_version=resource.api_version, pod=self._pod)
+
+    def _publish(self, type_: ChangeType, brief: Brief) -> None:
+        if self._observe is not None:
+            self._observe(type_, brief)
+        known = self._known
+        assert known is not None
+        key = _key(brief)
+        if type_ == "DELETED":
+            known.pop(key, None)
+        else:
+            known[key] = brief.resource_version
+        future = self._sink.publish(
+            self.resource, type_, brief.namespace, brief.name, brief.resource_version, brief.body
+        )
+        future.add_done_callback(self._stored)
+
+    def _stored(self, future: "asyncio.Future[int]") -> None:
+        if not future.cancelled() and future.exception() is not None:
+            self._lost = future.exception()
+
+    def _check(self) -> None:
+        """Raise if the stream did not take a change."""
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
+
+    async def _listed(self, version: str) -> None:
+        await self._sink.listed(self.resource, version)
+        self._check()
+
+    # Around it ----------------------------------------------------------------------------------------------------
+
+    async def _refused(self, error: Refused) -> None:
+        if error.code != 404:
+            self._set("failing", str(error))
+            return
+        now = time.monotonic()
+        first = not self._absent_since
+        self._absent_since = self._absent_since or now
+        self._version = ""
+        try:
+            if self._known is None:
+                self._known = dict(await self._sink.held(self.resource))
+            if self._known and now - self._absent_since > ABSENT_S:
+                for key, version in list(self._known.items()):
+                    await self._sink.bury(self.resource, key, version)
+                    del self._known[key]
+                first = True
+            if first and not self._known:
+                await self._listed("0")  # readers need not wait for what does not exist
+        except BusError as trouble:
+            self._forget()
+            self._absent_since = 0.0
+            log.warning("absent resource", resource=self.resource.token, error=str(trouble))
+        self._set("absent", "the API server does not know this resource (is its CRD installed?)")
+
+    async def _renew_on(self, status: int) -> None:
+        if status == 401 and self._access.renewable:
+            await self._access.renew()
+
+    def _set(self, state: Literal["synced", "absent", "failing"], note: str) -> None:
+        if (state, note) == (self.state, self.note):
+            return
+        if state != self.state:
+            log.info("resource", resource=self.resource.token, state=state, note=note)
+        self.state, self.note = state, note
+        if self._on_state is not None:
+            self._on_state(self)
+
+    def _url(self) -> str:
+        return f"{self._access.url}{self.resource.path('')}"
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json"}
+        if self._access.authorization:
+            headers["Authorization"] = self._access.authorization
+        return headers
+
+
+def _key(brief: Brief) -> str:
+    return f"{brief.namespace}/{brief.name}" if brief.namespace else brief.name

@@ -1,0 +1,167 @@
+"""One term of leadership: what runs between winning the Lease and losing it.
+
+Nothing survives a term but the HTTP connections: a new term takes a new epoch from the ledger, reads back what the
+stream holds and lists again, because another gateway may have led in between.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import aiohttp
+
+from koord.bus.connection import Bus
+from koord.bus.decisions import DecisionConsumer
+from koord.bus.statepublisher import StatePublisher
+from koord.contracts.codec import encode
+from koord.contracts.decisions import ClaimRef
+from koord.contracts.ledger import LedgerHint
+from koord.gateway.access import ApiAccess
+from koord.gateway.advancing import Advancer, AdvancingLedger
+from koord.gateway.api import Api
+from koord.gateway.binding import Binder, ReleasingLedger
+from koord.gateway.claimedpatch import ClaimedPatcher
+from koord.gateway.events import EventRecorder
+from koord.gateway.executor import Executor
+from koord.gateway.lanes import Lanes
+from koord.gateway.podindex import PodIndex
+from koord.gateway.reflector import Reflector
+from koord.gateway.settings import GatewaySettings
+from koord.gateway.stream import StateStream
+from koord.gateway.writes import Writer
+from koord.kube.resources import PODS, WATCHED, Resource
+from koord.ledger.model import LedgerUnavailable, ReleaseAnswer, Role
+from koord.telemetry.logs import get_logger
+from koord.telemetry.spans import Spans
+
+log = get_logger("koord.gateway.session")
+
+DRAIN_S = 5.0
+
+
+class GatewayLedger(AdvancingLedger, ReleasingLedger, Protocol):
+    """The part of the ledger client that the gateway uses."""
+
+    async def lead(self, role: Role) -> int:
+        """Take the next epoch of a role."""
+        ...
+
+
+class Session:
+    """``await run(lost)`` until the leadership ends. ``on_state`` is told when a resource's state changes."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        ledger: GatewayLedger,
+        api: Api,
+        access: ApiAccess,
+        http: aiohttp.ClientSession,
+        spans: Spans,
+        settings: GatewaySettings,
+        *,
+        resources: Sequence[Resource] = WATCHED,
+        on_state: Callable[[Reflector], None] | None = None,
+    ) -> None:
+        self._bus = bus
+        self._ledger = ledger
+        self._api = api
+        self._spans = spans
+        self._settings = settings
+        self.pods = PodIndex()
+        self._publisher = StatePublisher(bus, on_epoch=self._new_epoch)
+        stream = StateStream(bus, self._publisher)
+        self.reflectors = [
+            Reflector(
+                resource,
+                access,
+                http,
+                stream,
+                observe=self.pods.observe if resource == PODS else None,
+                on_state=on_state,
+            )
+            for resource in resources
+        ]
+
+    async def run(self, lost: asyncio.Event) -> None:
+        """Publish state and execute decisions until ``lost`` is set or the ledger knows a newer gateway."""
+        await self._publisher.start()
+        tasks = [
+            asyncio.create_task(reflector.run(), name=f"reflector-{reflector.resource.token}")
+            for reflector in self.reflectors
+        ]
+        tasks.append(asyncio.create_task(self._decide(), name="gateway-decisions"))
+        waiter = asyncio.create_task(lost.wait(), name="gateway-lost")
+        try:
+            done, _ = await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # a crash ends the service; the end of the leadership ends the term
+        finally:
+            for task in (waiter, *tasks):
+                task.cancel()
+            await asyncio.gather(waiter, *tasks, return_exceptions=True)
+
+    async def _decide(self) -> None:
+        """Take decisions, until this gateway is told that a newer one leads."""
+        epoch = await self._lead()
+        settings = self._settings
+        lanes = Lanes(settings.concurrency)
+        advancer = Advancer(self._ledger, epoch)
+        events = EventRecorder(
+            self._api, lambda: lanes.total > 0, backlog=settings.events_backlog, per_s=settings.events_per_s
+        )
+        writer = Writer(self._api)
+        consumer = DecisionConsumer(self._bus)
+        executor = Executor(
+            consumer,
+            Binder(self._api, self.pods, advancer, self._ledger, epoch, self._spans, self._released),
+            writer,
+            ClaimedPatcher(self._api, writer, advancer, self._ledger, epoch, self._released),
+            events,
+            lanes,
+            self._spans,
+            backlog=settings.backlog,
+        )
+        await consumer.start()
+        beside = [
+            asyncio.create_task(events.run(), name="gateway-events"),
+            asyncio.create_task(executor.keep_in_progress(), name="gateway-progress"),
+            asyncio.create_task(self._pull(consumer, executor), name="gateway-pull"),
+            asyncio.create_task(executor.not_leading.wait(), name="gateway-fenced"),
+        ]
+        try:
+            done, _ = await asyncio.wait(beside, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            log.error("the ledger knows a newer gateway, giving up the term", epoch=epoch)
+        finally:
+            await consumer.close()
+            await executor.drain(DRAIN_S)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+
+    async def _pull(self, consumer: DecisionConsumer, executor: Executor) -> None:
+        async for batch in consumer.batches():
+            for delivery in batch:
+                executor.take(delivery)
+            await executor.room()
+
+    async def _lead(self) -> int:
+        """The epoch that fences every older gateway; without the ledger nothing may be decided, so wait for it."""
+        while True:
+            try:
+                return await self._ledger.lead("gateway")
+            except LedgerUnavailable as error:
+                log.warning("the ledger cannot be reached, no decision is executed", error=str(error))
+                await asyncio.sleep(0.5)
+
+    def _released(self, answer: ReleaseAnswer, claim: ClaimRef) -> None:
+        if not answer.released:
+            return
+        hint = LedgerHint("released", list(answer.items), list(answer.released), [claim.claim])
+        self._bus.nc.send(self._bus.subjects.ledger("claim.released"), "", b"", encode(hint))
+
+    def _new_epoch(self, epoch: str) -> None:
+        for reflector in self.reflectors:
+            reflector.reset()

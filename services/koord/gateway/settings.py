@@ -1,0 +1,23 @@
+"""Settings of the gateway (section ``gateway``)."""
+
+import msgspec
+
+
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``kubeconfig`` of the common settings says which API server; empty means the pod's service account.
+
+    ``connections``: connections for writes. ``concurrency``: decisions executed at a time. ``backlog``: decisions that
+    may wait in memory. ``events_backlog``, ``events_per_s``: bounds of Kubernetes Events. ``lease_*``: the Lease that
+    elects the leader.
+    """
+
+    connections: int = 16
+    concurrency: int = 64
+    backlog: int = 4096
+    events_backlog: int = 20_000
+    events_per_s: float = 300.0
+    request_timeout_s: float = 15.0
+    lease_namespace: str = "koord-system"
+    lease_name: str = "koord-gateway"
+    lease_duration_s: float = 5.0
+    lease_renew_s: float = 1.5
