@@ -1,0 +1,58 @@
+"""Readiness as named gates: ``/readyz`` says which ones a service still waits for."""
+
+import asyncio
+from collections.abc import Callable
+
+
+class Readiness:
+    """Gates that are opened and closed, and checks that are asked each time. Ready when all are open."""
+
+    def __init__(self) -> None:
+        self._gates: dict[str, bool] = {}
+        self._checks: dict[str, Callable[[], bool]] = {}
+        self._changed = asyncio.Event()
+
+    def require(self, *names: str) -> None:
+        """Declare gates, closed at first."""
+        for name in names:
+            self._gates.setdefault(name, False)
+
+    def open(self, name: str) -> None:
+        """The gate is met."""
+        self._gates[name] = True
+        self._changed.set()
+
+    def close(self, name: str) -> None:
+        """The gate is not met (any more)."""
+        self._gates[name] = False
+
+    def check(self, name: str, probe: Callable[[], bool]) -> None:
+        """Ask ``probe`` whenever readiness is asked for."""
+        self._checks[name] = probe
+
+    @property
+    def waiting(self) -> list[str]:
+        """The names of the gates not met."""
+        closed = [name for name, is_open in self._gates.items() if not is_open]
+        return closed + [name for name, probe in self._checks.items() if not _asked(probe)]
+
+    @property
+    def ready(self) -> bool:
+        """Whether every gate is met."""
+        return not self.waiting
+
+    async def wait(self) -> None:
+        """Return once ready."""
+        while not self.ready:
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), 0.2)
+            except TimeoutError:
+                continue  # checks change without telling
+
+
+def _asked(probe: Callable[[], bool]) -> bool:
+    try:
+        return bool(probe())
+    except Exception:  # a probe that fails is a gate that is not met
+        return False
