@@ -1,0 +1,92 @@
+"""Finding a running cluster: the ready file that ``koord up`` writes.
+
+Order: ``--cluster FILE``, the variable ``KOORD_CLUSTER``, else the newest live cluster of this user.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from koord.cli.errors import UsageProblem
+
+VARIABLE = "KOORD_CLUSTER"
+
+
+class ClusterFile(msgspec.Struct):
+    """What a client needs to reach a cluster.
+
+    ``otlp`` is the trace store's URL, empty without one; ``http`` has each service's health and metrics address.
+    """
+
+    kubeconfig: str
+    nats: str
+    redis: str
+    otlp: str = ""
+    cluster: str = "local"
+    pids: dict[str, int] = {}
+    http: dict[str, str] = {}
+
+
+def runtime_directory() -> Path:
+    """Where the ready files of this user's clusters lie, private to the user."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    path = Path(base) / "koord" if base else Path(tempfile.gettempdir()) / f"koord-{os.getuid()}"
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.stat().st_uid != os.getuid():
+        raise UsageProblem(f"{path}: belongs to another user; set XDG_RUNTIME_DIR")
+    return path
+
+
+def default_ready_file() -> Path:
+    """The ready file of a cluster that this process runs."""
+    return runtime_directory() / f"cluster-{os.getpid()}.json"
+
+
+def write(path: Path, cluster: ClusterFile) -> None:
+    """Write the ready file by rename, readable by its owner only (it leads to credentials)."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(cluster)) + b"\n")
+    temporary.rename(path)
+
+
+def read(path: Path) -> ClusterFile:
+    """The cluster of a ready file; UsageProblem names the file and what is wrong with it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=ClusterFile)
+    except OSError as error:
+        raise UsageProblem(f"--cluster {path}: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise UsageProblem(f"--cluster {path}: not a ready file of koord up: {error}") from error
+
+
+def find(option: Path | None) -> ClusterFile:
+    """The cluster to talk to; UsageProblem if there is none."""
+    if option is not None:
+        return read(option)
+    if os.environ.get(VARIABLE):
+        return read(Path(os.environ[VARIABLE]))
+    files = sorted(runtime_directory().glob("cluster-*.json"), key=lambda file: file.stat().st_mtime, reverse=True)
+    for file in files:
+        try:
+            cluster = read(file)
+        except UsageProblem:
+            continue
+        if _alive(cluster.pids.get("up", 0)):
+            return cluster
+    raise UsageProblem("no running cluster found: start one with 'koord up', or name one with --cluster FILE")
+
+
+def _alive(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

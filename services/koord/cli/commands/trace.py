@@ -1,0 +1,97 @@
+"""``koord trace job NS/NAME``: the waterfall of a job's way, from the local trace store."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from koord.cli import options
+from koord.cli.errors import CommandError
+from koord.cli.loop import run
+from koord.cli.output import print_json
+
+app = typer.Typer(no_args_is_help=True, help="Show the trace of a job: where its time went, service by service.")
+
+_WIDTH = 48
+
+
+@app.callback()
+def _group() -> None:
+    """Keep ``job`` a sub-command of its own."""
+
+
+@app.command("job")
+def job(
+    name: Annotated[str, typer.Argument(metavar="NS/NAME", help="The job.")],
+    cluster: options.Cluster = None,
+    json: options.Json = False,
+) -> None:
+    """The spans of a job's last attempt: queued, admitted, planned, claimed, bound, running."""
+    namespace, job_name = options.split_key(name, "job")
+    spans = run(_load(cluster, namespace, job_name))
+    if json:
+        print_json(spans)
+    else:
+        _print(name, spans)
+
+
+async def _load(cluster: options.Cluster, namespace: str, name: str) -> list[dict[str, Any]]:
+    import aiohttp
+
+    from koord.cli.clusters import find
+    from koord.cli.state import Reader, trace_of_job
+
+    target = find(cluster)
+    if not target.otlp:
+        raise CommandError("this cluster has no local trace store (it sends its traces elsewhere)")
+    async with Reader(target) as reader:
+        context = await trace_of_job(reader, namespace, name)
+    url = f"{target.otlp}/traces/{context.trace_id:032x}"
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
+            session.get(url) as answer,
+        ):
+            spans: list[dict[str, Any]] = await answer.json()
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise CommandError(f"trace store {target.otlp}: {error or type(error).__name__}") from error
+    if not spans:
+        raise CommandError(f"job {namespace}/{name}: the store has no spans of its trace {context.trace_id:032x} (yet)")
+    return spans
+
+
+def _print(name: str, spans: list[dict[str, Any]]) -> None:
+    start = min(span["start_ns"] for span in spans)
+    total = max(1, max(span["end_ns"] for span in spans) - start)
+    console = Console(highlight=False)
+    console.print(f"[bold]job {name}[/bold]  {len(spans)} spans in {total / 1e9:.3f} s  trace {spans[0]['trace_id']}")
+    for depth, span in _tree(spans):
+        begin = int((span["start_ns"] - start) / total * _WIDTH)
+        length = max(1, round((span["end_ns"] - span["start_ns"]) / total * _WIDTH))
+        bar = " " * min(begin, _WIDTH - 1) + "━" * min(length, _WIDTH - min(begin, _WIDTH - 1))
+        attributes = span.get("attributes", {})
+        subject = attributes.get("pod") or attributes.get("job") or attributes.get("node") or ""
+        line = Text(no_wrap=True)
+        line.append(f"{'  ' * depth + span['name']:<30.30}")
+        line.append(f"{span['service'].removeprefix('koord-'):<11.11}", style="cyan")
+        line.append(f"{(span['end_ns'] - span['start_ns']) / 1e6:>10.2f} ms ")
+        line.append(f"{bar:<{_WIDTH}} ", style="red" if span.get("error") else "green")
+        line.append(str(span.get("error") or subject))
+        console.print(line, soft_wrap=True)
+
+
+def _tree(spans: list[dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]:
+    """Depth-first by parents, siblings by start; a span whose parent is not in the store is a root."""
+    known = {span["span_id"] for span in spans}
+    children: dict[str, list[dict[str, Any]]] = {}
+    for span in spans:
+        parent = span.get("parent_id", "")
+        children.setdefault(parent if parent in known else "", []).append(span)
+    ordered: list[tuple[int, dict[str, Any]]] = []
+    stack = [(0, span) for span in reversed(children.get("", []))]
+    while stack:
+        depth, span = stack.pop()
+        ordered.append((depth, span))
+        stack.extend((depth + 1, child) for child in reversed(children.get(span["span_id"], [])))
+    return ordered

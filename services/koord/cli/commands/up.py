@@ -1,0 +1,103 @@
+"""``koord up``: everything on this machine until interrupted."""
+
+import asyncio
+import shutil
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from koord.cli.errors import CommandError, UsageProblem
+from koord.cli.loop import run
+
+if TYPE_CHECKING:
+    from koord.cli.local import LocalOptions
+
+
+def up(
+    nodes: Annotated[int, typer.Option("--nodes", min=0, max=50_000, help="Fake nodes of the embedded API.")] = 10,
+    gpu_nodes: Annotated[int, typer.Option("--gpu-nodes", min=0, help="How many of them have 8 GPUs.")] = 0,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option("--kubeconfig", help="Use this cluster instead of the embedded API.", show_default=False),
+    ] = None,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option("--ready-file", metavar="F", help="Where to write the ready file.", show_default=False),
+    ] = None,
+    kubeconfig_out: Annotated[
+        Path | None,
+        typer.Option("--kubeconfig-out", metavar="K", help="Where to copy the kubeconfig to.", show_default=False),
+    ] = None,
+    scheduler_name: Annotated[
+        list[str] | None, typer.Option("--scheduler-name", help="Scheduler name to serve (repeatable).")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="The cluster's name on bus and ledger.")] = "local",
+    redis: Annotated[
+        Path | None, typer.Option("--redis", help="Another redis-server binary.", show_default=False)
+    ] = None,
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
+) -> None:
+    """Run koord on this machine until interrupted.
+
+    NATS, Redis, an embedded Kubernetes API with fake nodes, and every service, each a process of its own.
+    With --kubeconfig it runs against that cluster and serves only koord-scheduler. In another shell: kubectl with the
+    kubeconfig of --kubeconfig-out, or koord get, submit, explain and trace, which find the cluster by themselves.
+    """
+    if gpu_nodes > nodes:
+        raise UsageProblem(f"--gpu-nodes {gpu_nodes}: must not exceed --nodes {nodes}")
+    if kubeconfig is not None and not kubeconfig.is_file():
+        raise UsageProblem(f"--kubeconfig {kubeconfig}: no such file")
+    if redis is not None and not redis.is_file():
+        raise UsageProblem(f"--redis {redis}: no such file")
+
+    from koord.cli.local import LocalOptions
+
+    options = LocalOptions(
+        cluster=name,
+        nodes=nodes,
+        gpu_nodes=gpu_nodes,
+        kubeconfig=str(kubeconfig.resolve()) if kubeconfig else "",
+        redis_binary=str(redis.resolve()) if redis else "",
+        scheduler_names=tuple(scheduler_name or ()),
+        log_level=log_level,
+    )
+    run(_serve(options, ready_file, kubeconfig_out))
+
+
+async def _serve(options: "LocalOptions", ready_file: Path | None, kubeconfig_out: Path | None) -> None:
+    from koord.cli import clusters
+    from koord.cli.local import LocalCluster
+
+    console = Console(stderr=True, highlight=False)
+    path = ready_file if ready_file is not None else clusters.default_ready_file()
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        async with LocalCluster(options) as cluster:
+            if kubeconfig_out is not None:
+                _copy(Path(cluster.kubeconfig), kubeconfig_out)
+            clusters.write(path, cluster.file())
+            # A restarted service has another process id.
+            cluster.on_restart = lambda: clusters.write(path, cluster.file())
+            console.print(f"[bold green]ready[/bold green]  ready file {path}")
+            console.print(f"  kubectl --kubeconfig {kubeconfig_out or cluster.kubeconfig} get nodes", soft_wrap=True)
+            console.print("  koord get queues; koord submit FILE --wait; Ctrl-C ends it")
+            await cluster.lost.wait()
+            raise CommandError("the embedded API server ended")
+    except asyncio.CancelledError:
+        console.print("ended")
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a kubeconfig, readable by its owner only."""
+    temporary = target.with_name(f".{target.name}.part")
+    temporary.touch(mode=0o600)
+    shutil.copyfile(source, temporary)
+    temporary.rename(target)

@@ -1,0 +1,185 @@
+"""The demo itself: bring the cluster up, create quotas and jobs, show them until they are over, judge the history."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import RenderableType
+
+from koord.cli.api import connect
+from koord.cli.demo import scenario
+from koord.cli.demo.checker import Checker, Violation
+from koord.cli.demo.history import Change, History, decode
+from koord.cli.demo.live import Progress
+from koord.cli.errors import CommandError
+from koord.cli.local import LocalCluster, LocalOptions
+from koord.localcluster.clusterapi import ApiError
+from koord.localcluster.httpapi import HttpClusterApi, object_path
+
+_CREATE_AT_ONCE = 16
+
+
+class DemoOptions(msgspec.Struct, frozen=True):
+    """How big the demo is and how long it may take, in seconds from the first job on."""
+
+    nodes: int = 1000
+    gpu_nodes: int = 60
+    jobs: int = 200
+    run_s: float = 3.0
+    timeout_s: float = 150.0
+
+
+class QueueSummary(msgspec.Struct):
+    """One queue at the end."""
+
+    name: str
+    finished: int
+    failed: int
+
+
+class QuotaSummary(msgspec.Struct):
+    """One quota: its limit and the most that was admitted at once, in the units of its manifest."""
+
+    name: str
+    max: dict[str, str]
+    peak: dict[str, float]
+
+
+class SchedulerSummary(msgspec.Struct):
+    """What the scheduler did: seconds are from a pod's creation to its binding, as the API shows them."""
+
+    pods_bound: int
+    pods_per_s: float
+    bind_p50_s: float
+    bind_p99_s: float
+
+
+class Summary(msgspec.Struct):
+    """What ``koord demo --json FILE`` writes."""
+
+    jobs: int
+    finished: int
+    failed: int
+    queues: list[QueueSummary]
+    quotas: list[QuotaSummary]
+    scheduler: SchedulerSummary
+    violations: list[dict[str, str]]
+    wall_s: float
+
+
+Show = Callable[[RenderableType], None]
+
+
+async def play(options: DemoOptions, show: Show, say: Callable[[str], None], log: Path) -> Summary:
+    """Run the demo to its end; CommandError if the jobs are not over in time."""
+    with log.open("w", encoding="utf-8") as file:
+        sink = lambda line: print(line, file=file, flush=True)  # noqa: E731
+        say(f"starting {options.nodes} nodes and five services")
+        local = LocalOptions(cluster="demo", nodes=options.nodes, gpu_nodes=options.gpu_nodes)
+        async with LocalCluster(local, sink=sink) as cluster, await connect(cluster.kubeconfig) as api:
+            history = History(api)
+            await history.start()
+            try:
+                return await _play(options, api, history, show, say)
+            finally:
+                await history.stop()
+
+
+async def _play(
+    options: DemoOptions, api: HttpClusterApi, history: History, show: Show, say: Callable[[str], None]
+) -> Summary:
+    await _create(api, scenario.namespaces())
+    await _create(api, scenario.quotas())
+    say(f"submitting {options.jobs} jobs of four kinds, suspended, to two queues")
+    started = time.monotonic()
+    progress = Progress(options.jobs)
+    history.listener = lambda change: _feed(progress, change)
+    creating = asyncio.create_task(_create(api, scenario.jobs(options.jobs, options.run_s)))
+    try:
+        async with asyncio.timeout(options.timeout_s):
+            await creating
+            while progress.finished < options.jobs:
+                show(progress.render(time.monotonic() - started))
+                await asyncio.sleep(0.25)
+    except TimeoutError:
+        raise CommandError(
+            f"only {progress.finished} of {options.jobs} jobs were over after {options.timeout_s:g} s"
+        ) from None
+    finally:
+        creating.cancel()
+    wall_s = time.monotonic() - started
+    show(progress.render(wall_s))
+    changes = list(history.changes())
+    checker = Checker()
+    violations = checker.run(changes)
+    if history.gaps:
+        violations.append(Violation("history incomplete", "watch", f"{history.gaps} gaps: the checker missed changes"))
+    return Summary(
+        jobs=options.jobs,
+        finished=progress.finished - progress.failed,
+        failed=progress.failed,
+        queues=[
+            QueueSummary(
+                team.name, progress.counts(team.namespace)["finished"], progress.counts(team.namespace)["failed"]
+            )
+            for team in scenario.TEAMS
+        ],
+        quotas=[
+            QuotaSummary(
+                quota["metadata"]["name"],
+                quota["spec"]["max"],
+                {key: float(value) for key, value in checker.peaks.get(quota["metadata"]["name"], {}).items()},
+            )
+            for quota in scenario.quotas()
+        ],
+        scheduler=_scheduler(changes, wall_s),
+        violations=[violation._asdict() for violation in violations],
+        wall_s=round(wall_s, 3),
+    )
+
+
+def _feed(progress: Progress, change: Change) -> None:
+    if change.resource.startswith("queueunits."):
+        progress.unit(decode(change.raw), deleted=change.type == "DELETED")
+    elif change.resource == "pods":
+        progress.pod(decode(change.raw), deleted=change.type == "DELETED")
+
+
+def _scheduler(changes: Iterable[Change], wall_s: float) -> SchedulerSummary:
+    """Latencies from creation to binding; the API's own stamps have whole seconds, so seen times are compared."""
+    created: dict[str, float] = {}
+    bound: dict[str, float] = {}
+    for change in changes:
+        if change.resource == "pods":
+            pod = decode(change.raw)
+            uid = pod["metadata"]["uid"]
+            created.setdefault(uid, change.seen_s)
+            if pod["spec"].get("nodeName"):
+                bound.setdefault(uid, change.seen_s)
+    waits = sorted(bound[uid] - created[uid] for uid in bound)
+    return SchedulerSummary(
+        pods_bound=len(waits),
+        pods_per_s=round(len(waits) / wall_s, 1),
+        bind_p50_s=round(statistics.median(waits), 4) if waits else 0.0,
+        bind_p99_s=round(waits[int(len(waits) * 0.99)], 4) if waits else 0.0,
+    )
+
+
+async def _create(api: HttpClusterApi, manifests: Iterable[dict[str, Any]]) -> None:
+    gate = asyncio.Semaphore(_CREATE_AT_ONCE)
+
+    async def one(manifest: dict[str, Any]) -> None:
+        async with gate:
+            place = await api.resource_of_kind(manifest["apiVersion"], manifest["kind"])
+            await api.create_at(object_path(place, manifest["metadata"].get("namespace")), manifest)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for manifest in manifests:
+                group.create_task(one(manifest))
+    except* ApiError as errors:
+        raise CommandError(f"the API refused a manifest of the demo: {errors.exceptions[0]}") from None

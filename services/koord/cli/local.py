@@ -1,0 +1,210 @@
+"""A whole koord on this machine: servers, embedded API, trace store and every service, each its own process.
+
+The embedded API server is the outside world: it is not restarted, because its objects end with it. Everything else is
+restarted with backoff when it dies, as the design promises that it may.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+import msgspec
+
+from koord.cli.clusters import ClusterFile
+from koord.cli.errors import CommandError
+from koord.localcluster.process import Child, LineSink, to_stderr
+from koord.localcluster.servers import NatsServer, RedisServer, ServerError, free_port
+from koord.localcluster.supervisor import Supervisor
+
+SERVICES = ("gateway", "reconciler", "quota", "queue", "scheduler")
+_READY_S = 60.0
+_POLL_S = 0.05
+
+
+class LocalOptions(msgspec.Struct, frozen=True):
+    """What to run. ``kubeconfig`` empty means the embedded API with ``nodes`` fake nodes, ``gpu_nodes`` of them GPU."""
+
+    cluster: str = "local"
+    nodes: int = 10
+    gpu_nodes: int = 0
+    kubeconfig: str = ""
+    redis_binary: str = ""
+    scheduler_names: tuple[str, ...] = ()
+    services: tuple[str, ...] = SERVICES
+    trace_ratio: float | None = None
+    log_level: str = "warning"
+
+
+class LocalCluster:
+    """An async context manager; inside, everything is ready."""
+
+    def __init__(self, options: LocalOptions, *, sink: LineSink = to_stderr) -> None:
+        self.options = options
+        self._sink = sink
+        self._supervisor = Supervisor(sink=sink, on_restart=self._restarted)
+        self._directory = tempfile.TemporaryDirectory(prefix="koord-up-")
+        self._nats = NatsServer()
+        self._redis = RedisServer(binary=Path(options.redis_binary) if options.redis_binary else None)
+        self._api: Child | None = None
+        self._otlp = ""
+        self._http: dict[str, int] = {}
+        self.kubeconfig = options.kubeconfig
+        self.lost = asyncio.Event()
+        self.on_restart: Callable[[], None] | None = None
+        self._watchers: list[asyncio.Task[None]] = []
+
+    @property
+    def directory(self) -> Path:
+        """The cluster's private directory, removed at its end."""
+        return Path(self._directory.name)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids by name; ``up`` is this process."""
+        pids = {"up": os.getpid()} | self._supervisor.pids
+        if self._api is not None and self._api.pid is not None:
+            pids["apiserver"] = self._api.pid
+        return pids
+
+    @property
+    def restarts(self) -> dict[str, int]:
+        """How often each supervised process was started again."""
+        return dict(self._supervisor.restarts)
+
+    def _restarted(self, name: str) -> None:
+        if self.on_restart is not None:
+            self.on_restart()
+
+    def file(self) -> ClusterFile:
+        """What clients need to know."""
+        return ClusterFile(
+            kubeconfig=self.kubeconfig,
+            nats=self._nats.url,
+            redis=self._redis.url,
+            otlp=self._otlp,
+            cluster=self.options.cluster,
+            pids=self.pids,
+            http={name: f"http://127.0.0.1:{port}" for name, port in self._http.items()},
+        )
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stop()
+
+    async def _start(self) -> None:
+        try:
+            await asyncio.gather(
+                self._supervisor.add(self._nats), self._supervisor.add(self._redis), self._start_traces()
+            )
+        except ServerError as error:
+            raise CommandError(str(error)) from error
+        if not self.kubeconfig:
+            await self._start_api()
+        # The reconciler opens the ledger and the gateway fills the bus; all retry, so they start at once.
+        await asyncio.gather(*(self._start_service(name) for name in self.options.services))
+        await asyncio.gather(*(self._wait_ready(name) for name in self.options.services))
+
+    async def _stop(self) -> None:
+        for watcher in self._watchers:
+            watcher.cancel()
+        await self._supervisor.stop()
+        if self._api is not None:
+            await self._api.stop()
+        self._directory.cleanup()
+
+    async def _start_traces(self) -> None:
+        port = free_port()
+        self._otlp = f"http://127.0.0.1:{port}"
+        argv = [sys.executable, "-m", "koord.localcluster.traces", "--port", str(port)]
+        await self._supervisor.add(Child("traces", argv, sink=self._drop_url))
+        await self._wait_http("traces", f"{self._otlp}/healthz")
+
+    def _drop_url(self, line: str) -> None:
+        if not line.endswith(self._otlp):
+            self._sink(line)
+
+    async def _start_api(self) -> None:
+        ready = self.directory / "api-ready.json"
+        directory = self.directory / "api"
+        directory.mkdir(mode=0o700)
+        argv = [
+            sys.executable, "-m", "koord.localcluster.api", "--dir", str(directory), "--ready-file", str(ready),
+            "--nodes", str(self.options.nodes), "--gpu-nodes", str(self.options.gpu_nodes),
+        ]  # fmt: skip
+        self._api = Child("apiserver", argv, sink=self._sink)
+        await self._api.start()
+        self._watchers.append(asyncio.create_task(self._watch_api(self._api), name="watch of the API server"))
+        deadline = asyncio.get_running_loop().time() + _READY_S
+        while not ready.exists():
+            if self.lost.is_set() or asyncio.get_running_loop().time() > deadline:
+                raise CommandError("the embedded API server did not start (see its output above)")
+            await asyncio.sleep(_POLL_S)
+        self.kubeconfig = json.loads(ready.read_bytes())["kubeconfig"]
+
+    async def _watch_api(self, api: Child) -> None:
+        code = await api.wait()
+        self._sink(f"[apiserver] ended with code {code}; its objects are gone, so the cluster ends")
+        self.lost.set()
+
+    async def _start_service(self, name: str) -> None:
+        port = self._http[name] = free_port()
+        argv = [sys.executable, "-m", "koord.cli.main", "run", name]
+        env = self.environment() | {"KOORD_HTTP__PORT": str(port)}
+        await self._supervisor.add(Child(name, argv, env=env, sink=self._sink), stage=1)
+
+    def environment(self) -> dict[str, str]:
+        """The environment of the services: where the servers are, and settings of this cluster."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("KOORD_")}
+        names = self.options.scheduler_names or (
+            ("koord-scheduler",) if self.options.kubeconfig else ("koord-scheduler", "default-scheduler")
+        )
+        env = inherited | {
+            "KOORD_CLUSTER": self.options.cluster,
+            "KOORD_NATS__URL": self._nats.url,
+            "KOORD_REDIS__URL": self._redis.url,
+            "KOORD_KUBECONFIG": self.kubeconfig,
+            "KOORD_LOG__LEVEL": self.options.log_level,
+            "KOORD_SCHEDULER__NAMES": json.dumps(names),
+        }
+        if "OTEL_EXPORTER_OTLP_ENDPOINT" not in inherited:
+            env["OTEL_EXPORTER_OTLP_ENDPOINT"] = self._otlp
+        if self.options.trace_ratio is not None:
+            env["OTEL_TRACES_SAMPLER"] = "parentbased_traceidratio"
+            env["OTEL_TRACES_SAMPLER_ARG"] = str(self.options.trace_ratio)
+        return env
+
+    async def _wait_ready(self, name: str) -> None:
+        await self._wait_http(name, f"http://127.0.0.1:{self._http[name]}/readyz")
+
+    async def _wait_http(self, name: str, url: str) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _READY_S
+        last = "no answer"
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
+            while True:
+                try:
+                    async with session.get(url) as answer:
+                        if answer.status == 200:
+                            return
+                        last = (await answer.text()).strip()
+                except (aiohttp.ClientError, TimeoutError) as error:
+                    last = str(error) or type(error).__name__
+                if self.lost.is_set() or loop.time() > deadline:
+                    raise CommandError(f"{name} is not ready: {last}")
+                await asyncio.sleep(_POLL_S)

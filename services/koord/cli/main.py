@@ -1,0 +1,45 @@
+"""``koord``: the command line. Every command is one file in ``commands``."""
+
+import sys
+
+import typer
+from rich.console import Console
+
+from koord.cli.commands import bench, demo, explain, get, run, submit, trace, up
+from koord.cli.errors import CommandError
+
+app = typer.Typer(
+    name="koord",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Job queue, elastic quota and gang scheduler for Kubernetes.\n\n"
+    "Try it: [bold]koord demo[/bold]. Run a cluster on this machine: [bold]koord up[/bold], then in another shell "
+    "[bold]koord submit job.yaml --wait[/bold] and [bold]koord get jobs[/bold].",
+)
+
+app.command("demo")(demo.demo)
+app.command("up")(up.up)
+app.command("run")(run.run)
+app.command("submit")(submit.submit)
+app.command("get")(get.get)
+app.add_typer(explain.app, name="explain")
+app.add_typer(trace.app, name="trace")
+app.command("bench")(bench.bench)
+
+
+def main() -> None:
+    """Run the command; one line on standard error and exit code 1 or 2 when it fails."""
+    try:
+        app()
+    except CommandError as error:
+        Console(stderr=True, highlight=False).print(f"[bold red]error:[/bold red] {error}", soft_wrap=True)
+        sys.exit(error.code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
