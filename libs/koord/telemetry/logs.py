@@ -45,4 +45,4 @@ def _keep(logger: object, method: str, event: structlog.typing.EventDict) -> str
 
 def get_logger(name: str) -> Logger:
     """A logger whose lines say where they come from: ``log.info("bound", pod="ns/a", node="n1")``."""
-    return cast(Logger, structlog.get_logger(logger=name))
+    return cast(Logger, structlog.get_logger(component=name))
