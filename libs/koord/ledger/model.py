@@ -120,9 +120,9 @@ class ClaimAnswer(msgspec.Struct, frozen=True):
     """What became of one claim of a batch.
 
     ``ok``: held under ``token``. ``conflict``: ``shorts`` names everything that was short. ``busy``: ``busy_uid`` has a
-    record of ``busy_claim``, or has ended (``busy_claim`` empty). ``stale``: members were to be added to a claim that is
-    not HELD under that token any more. ``epoch``: the ledger was rebuilt, ``epoch`` is current; ``closed``: being
-    rebuilt.
+    record of ``busy_claim``; empty: it runs without a claim, or has ended. ``stale``: members were to be added to a
+    claim that is not HELD under that token any more. ``epoch``: the ledger was rebuilt, ``epoch`` is current;
+    ``closed``: being rebuilt.
     """
 
     status: ClaimStatus
@@ -214,7 +214,7 @@ class ItemClosed(msgspec.Struct, frozen=True):
 
 
 class PodSeen(msgspec.Struct, frozen=True):
-    """A live pod assigned to ``node``, charged with ``takes`` (rows 10-12, or 5/9 if its claim was for another node)."""
+    """A live pod assigned to ``node``, charged with ``takes`` (rows 10-12; 5 or 9 if claimed for another node)."""
 
     uid: str
     namespace: str

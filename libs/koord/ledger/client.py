@@ -1,0 +1,352 @@
+"""The ledger's client: typed calls, many callers to few round trips, closed whenever in doubt.
+
+Claims and advances, which every pod passes through, share one pipelined connection of their own (:mod:`resp`) and are
+batched; everything else goes through redis-py. Each new connection makes sure that the function library is loaded and
+reads the epoch and whether the ledger is open; the functions themselves compare the server's run_id, so that a Redis
+that restarted, empty or not, takes nothing before the reconciler has opened it again.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, Self
+
+import hiredis
+import redis.asyncio
+from redis.exceptions import RedisError, ResponseError
+
+from koord.ledger import library, wire
+from koord.ledger.batching import Batcher
+from koord.ledger.model import (
+    GONE_S,
+    LEASE_S,
+    MAX_MEMBERS,
+    Advance,
+    AdvanceAnswer,
+    ClaimAnswer,
+    ClaimRequest,
+    Item,
+    ItemClosed,
+    LedgerError,
+    LedgerRefused,
+    LedgerStatus,
+    LedgerUnavailable,
+    LimitSet,
+    Observation,
+    ObserveAnswer,
+    Record,
+    Release,
+    ReleaseAnswer,
+    Role,
+)
+from koord.ledger.resp import Connection, Reply
+
+_BATCH_MEMBERS: Final = 512
+_WAIT_MS: Final = b"100"
+_CLOSED: Final = "closed"
+
+
+class Ledger:
+    """One process' access to the ledger of ``cluster``.
+
+    ``incarnation`` is new at every start of a process and owns its claims. All methods raise LedgerUnavailable when
+    Redis cannot be reached, is out of memory or does not answer within ``timeout_s``; every call may be repeated.
+    """
+
+    def __init__(
+        self, url: str, cluster: str, incarnation: str, *, timeout_s: float, lease_s: float, gone_s: float
+    ) -> None:
+        self.cluster = cluster
+        self.incarnation = incarnation
+        self.open_seen = False
+        self._epoch = 0
+        self._key = f"{{koord:{cluster}}}".encode()
+        self._lease_ms = round(lease_s * 1000)
+        self._gone_ms = round(gone_s * 1000)
+        self._replicas = 0
+        self._redis = redis.asyncio.Redis.from_url(
+            url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, health_check_interval=30
+        )
+        self._connection = Connection(url, timeout_s=timeout_s, on_connect=self._greet)
+        self._claims: Batcher[ClaimRequest, ClaimAnswer] = Batcher(
+            self._claim_batch, weight=lambda request: len(request.members), limit=_BATCH_MEMBERS
+        )
+        self._advances: Batcher[tuple[Advance, int], AdvanceAnswer] = Batcher(
+            self._advance_batch, weight=lambda request: len(request[0].uids), limit=_BATCH_MEMBERS
+        )
+
+    @classmethod
+    async def connect(
+        cls,
+        url: str,
+        cluster: str,
+        incarnation: str,
+        *,
+        timeout_s: float = 5.0,
+        wait_s: float = 10.0,
+        lease_s: float = LEASE_S,
+        gone_s: float = GONE_S,
+    ) -> Self:
+        """Connect within ``wait_s``, load the function library if need be; LedgerUnavailable if Redis is not there."""
+        ledger = cls(url, cluster, incarnation, timeout_s=timeout_s, lease_s=lease_s, gone_s=gone_s)
+        try:
+            await ledger._connection.start(wait_s)
+        except ConnectionError as error:
+            await ledger._redis.aclose()
+            raise LedgerUnavailable(str(error)) from error
+        except BaseException:
+            await ledger.close()
+            raise
+        return ledger
+
+    async def close(self) -> None:
+        """Close the connections; calls under way end with LedgerUnavailable."""
+        await self._connection.close()
+        await self._redis.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch this client knows; 0 before the first opening."""
+        return self._epoch
+
+    @property
+    def connected(self) -> bool:
+        """Whether the hot connection is up."""
+        return self._connection.connected
+
+    # ---- schedulers and the queue ----
+
+    async def claim(self, requests: Sequence[ClaimRequest]) -> list[ClaimAnswer]:
+        """Judge claims in order, each held whole or not at all. LedgerRefused for a malformed one: then none was sent.
+
+        Concurrent callers share round trips. A batch is one atomic call up to 512 members; longer ones are cut between
+        claims. The same request may be sent again after LedgerUnavailable: an accepted claim keeps its token.
+        """
+        for request in requests:
+            wire.check_claim(request)
+        return await self._claims.ask(requests)
+
+    async def renew(self) -> int:
+        """Extend all leases of this incarnation; how many claims that is (0 also when the ledger was closed)."""
+        status, epoch, held = await self._call("renew_v1", wire.pack((self._epoch, self.incarnation, self._lease_ms)))
+        self._learn(epoch)
+        return held if status == "ok" else 0
+
+    async def release(self, items: Sequence[Release]) -> list[ReleaseAnswer]:
+        """Give members back. Idempotent: members that have ended already are in neither list of the answer."""
+        if not items:
+            return []
+        for _ in range(2):
+            rows = await self._call("release_v1", wire.pack_releases(self._epoch, self.incarnation, items))
+            answers = [wire.release_answer(row) for row in rows]
+            self._learn(answers[0].epoch)
+            # Claims of an older epoch are gone, and a token cannot be met by another claim: ask again as of now.
+            if answers[0].status != "epoch":
+                break
+        return answers
+
+    # ---- the gateway ----
+
+    async def advance(self, items: Sequence[Advance], role_epoch: int) -> list[AdvanceAnswer]:
+        """Move the members that decisions name to BINDING; only then may they be written to the API.
+
+        Concurrent callers share round trips. With replicas the move counts only once one of them has it.
+        """
+        for item in items:
+            if not item.uids or len(item.uids) > MAX_MEMBERS:
+                raise LedgerRefused(
+                    f"claim {item.claim}: {len(item.uids)} members to advance, 1 to {MAX_MEMBERS} can be"
+                )
+        return await self._advances.ask([(item, role_epoch) for item in items])
+
+    # ---- the reconciler and the quota leader ----
+
+    async def observe(
+        self, observations: Sequence[Observation], *, role: Role = "reconciler", role_epoch: int
+    ) -> ObserveAnswer:
+        """Fold what the API shows. The quota leader may only set limits and close ``quota/`` and ``admitted/`` items.
+
+        More than 4,096 observations are cut into several calls; the answer is that of all. Works before the ledger is
+        opened. ``closed``: the data is of an earlier server process, ``begin`` comes first.
+        """
+        if role == "quota":
+            for seen in observations:
+                if not isinstance(seen, LimitSet | ItemClosed) or seen.item.startswith("node/"):
+                    raise LedgerRefused(f"{type(seen).__name__}: the quota leader keeps quota limits only")
+        answers = []
+        for first in range(0, max(1, len(observations)), MAX_MEMBERS):
+            head = (role, role_epoch, self.incarnation, self._epoch, self._gone_ms)
+            packed = wire.pack_observations(head, observations[first : first + MAX_MEMBERS])
+            answer = wire.observe_answer(await self._call("observe_v1", *packed))
+            answers.append(answer)
+            self._learn(answer.epoch)
+            if answer.status != "ok":
+                break
+        return wire.merge(answers)
+
+    async def sweep(self, role_epoch: int) -> ObserveAnswer:
+        """Row 4, by the reconciler each second: expire what is due; the answer tells what expired in any call."""
+        answer = wire.observe_answer(await self._call("sweep_v1", wire.pack((role_epoch, self.incarnation))))
+        self._learn(answer.epoch)
+        return answer
+
+    async def begin(self, role_epoch: int, *, at_least: int = 0) -> int:
+        """Close the ledger and drop its records, items and marks, to fill it anew; the new epoch.
+
+        The epoch is above every earlier one and at least ``at_least``. LedgerError if a newer reconciler leads.
+        """
+        return await self._lifecycle("begin_v1", role_epoch, self.incarnation, max(at_least, self._epoch + 1))
+
+    async def open(self, role_epoch: int) -> int:
+        """Open the ledger that was filled by ``observe``; its epoch. Opening an open one changes nothing."""
+        return await self._lifecycle("open_v1", role_epoch, self.incarnation)
+
+    async def lead(self, role: str) -> int:
+        """The fencing epoch of this incarnation as leader of ``role``: above every earlier incarnation's."""
+        epoch: int = await self._call("lead_v1", wire.pack((role, self.incarnation)))
+        return epoch
+
+    # ---- reading ----
+
+    async def status(self) -> LedgerStatus:
+        """The ledger at a glance; also refreshes :attr:`epoch`."""
+        status = wire.status(await self._call("status_v1"))
+        self._learn(status.epoch)
+        self.open_seen = status.open
+        return status
+
+    async def items(self, prefix: str = "") -> dict[str, Item]:
+        """All items whose name begins with ``prefix``, read in slices: each item is consistent, all of them are not."""
+        found: dict[str, Item] = {}
+        cursor = "0"
+        while True:
+            cursor, rows = await self._call("items_v1", wire.pack((prefix, cursor)))
+            found.update(map(wire.item, rows))
+            if cursor == "0":
+                return found
+
+    async def record(self, uid: str) -> Record | None:
+        """The record of a pod or QueueUnit."""
+        rows = await self._call("records_v1", wire.pack([uid]))
+        return wire.record(rows[0]) if rows else None
+
+    async def records(self) -> AsyncIterator[Record]:
+        """All records, read in slices; one that changes meanwhile is seen at least once if it stays."""
+        cursor = "0"
+        while True:
+            cursor, rows = await self._call("scan_records_v1", wire.pack((cursor,)))
+            for row in rows:
+                yield wire.record(row)
+            if cursor == "0":
+                return
+
+    # ---- inside ----
+
+    def _learn(self, epoch: int) -> None:
+        # Never back: an empty Redis answers 0, and what was planned under the old epoch must stay refused.
+        self._epoch = max(self._epoch, epoch)
+
+    async def _greet(self, connection: Connection) -> None:
+        """At each connect: the library, the epoch, the number of replicas."""
+        code, build = library.source()
+        command = (b"FCALL_RO", b"status_v1", b"1", self._key)
+        reply, info, memory = await asyncio.gather(
+            *connection.call(command, (b"INFO", b"replication"), (b"INFO", b"memory"), handshake=True)
+        )
+        if not isinstance(reply, bytes) or wire.unpack(reply)[0] != build:
+            loading = connection.call((b"FUNCTION", b"LOAD", b"REPLACE", code), command, handshake=True)
+            loaded, reply = await asyncio.gather(*loading)
+            if not isinstance(reply, bytes):
+                raise ConnectionError(f"the function library cannot be loaded: {loaded!r}, {reply!r}")
+        status = wire.status(wire.unpack(reply))
+        self._learn(status.epoch)
+        self.open_seen = status.open
+        self._replicas = int(_info(info).get("connected_slaves", "0"))
+        limits = _info(memory)
+        if limits.get("maxmemory", "0") != "0" and limits.get("maxmemory_policy") != "noeviction":
+            raise LedgerRefused(f"redis evicts data: maxmemory-policy {limits['maxmemory_policy']}, must be noeviction")
+
+    async def _claim_batch(self, requests: list[ClaimRequest]) -> Sequence[ClaimAnswer]:
+        packed = wire.pack_claims(self._epoch, self.incarnation, self._lease_ms, requests)
+        rows = await self._hot(b"claim_v1", *packed)
+        if rows is None:
+            return [ClaimAnswer(_CLOSED, 0, self._epoch)] * len(requests)
+        epoch = self._epoch
+        answers = [wire.claim_answer(row, epoch) for row in rows]
+        if answers and answers[0].status in ("epoch", "closed"):
+            self._learn(answers[0].epoch)
+        return answers
+
+    async def _advance_batch(self, requests: list[tuple[Advance, int]]) -> Sequence[AdvanceAnswer]:
+        role_epoch = max(epoch for _, epoch in requests)
+        # A caller that still uses an older epoch of this process must not be lifted by its neighbour in the batch.
+        current = [advance for advance, epoch in requests if epoch == role_epoch]
+        body = wire.pack_advances(role_epoch, self.incarnation, current)
+        rows = await self._hot(b"advance_v1", body, wait=self._replicas > 0)
+        if rows is None:
+            return [AdvanceAnswer(_CLOSED, gone=advance.uids, epoch=self._epoch) for advance, _ in requests]
+        answers = iter(map(wire.advance_answer, rows))
+        stale = [AdvanceAnswer("stale", gone=advance.uids, epoch=self._epoch) for advance, _ in requests]
+        return [next(answers) if epoch == role_epoch else stale[i] for i, (_, epoch) in enumerate(requests)]
+
+    async def _hot(self, function: bytes, *arguments: bytes, wait: bool = False) -> list[Any] | None:
+        """A call on the pipelined connection; None: the server does not know the function (it is another server)."""
+        command = (b"FCALL", function, b"1", self._key, *arguments)
+        try:
+            if wait:
+                reply, copies = await asyncio.gather(*self._connection.call(command, (b"WAIT", b"1", _WAIT_MS)))
+                if not isinstance(copies, int) or copies < 1:
+                    raise LedgerUnavailable("no replica confirmed the move in time")
+            else:
+                reply = await self._connection.call(command)[0]
+        except ConnectionError as error:
+            raise LedgerUnavailable(str(error)) from error
+        if isinstance(reply, hiredis.ReplyError):
+            if "Function not found" in str(reply):
+                self._connection.drop()
+                return None
+            raise refusal(str(reply))
+        assert isinstance(reply, bytes)
+        rows: list[Any] = wire.unpack(reply)
+        return rows
+
+    async def _call(self, function: str, *arguments: bytes) -> Any:
+        """A call through redis-py."""
+        try:
+            reply = await self._redis.execute_command("FCALL", function, 1, self._key, *arguments)  # type: ignore[no-untyped-call]
+        except ResponseError as error:
+            if "Function not found" in str(error):
+                self._connection.drop()
+                raise LedgerUnavailable("the server has lost the function library") from error
+            raise refusal(str(error)) from error
+        except (RedisError, OSError, TimeoutError) as error:
+            raise LedgerUnavailable(f"{function}: {error}") from error
+        return wire.unpack(reply)
+
+    async def _lifecycle(self, function: str, *arguments: object) -> int:
+        status, epoch = await self._call(function, wire.pack(arguments))
+        if status != "ok":
+            raise LedgerError(f"{function}: {status} (epoch {epoch})")
+        self._learn(epoch)
+        found: int = epoch
+        return found
+
+
+def refusal(message: str) -> LedgerError:
+    """The exception for an error reply."""
+    if message.startswith("REFUSED "):
+        return LedgerRefused(message.removeprefix("REFUSED "))
+    if message.split(" ", 1)[0] in ("OOM", "LOADING", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "BUSY"):
+        return LedgerUnavailable(message)
+    return LedgerError(message)
+
+
+def _info(reply: Reply) -> dict[str, str]:
+    """The fields of an INFO reply."""
+    text = reply.decode() if isinstance(reply, bytes) else ""
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

@@ -1,0 +1,201 @@
+-- Row 1 and 2: claim and renew.
+-- A claim request is {id, members, slots, guards, priority, token, trace, strict, ticket}; a member is
+-- {uid, namespace, name, node, number of the argument that holds its takes}: they are packed on their own, so that the
+-- record stores them as they came. A take is {item, {resource: amount}, checked}.
+
+-- The members of a claim that have no record yet; or nil and the answer.
+local function new_members(L, id, members, entry)
+  local fresh, seen = {}, {}
+  for i = 1, #members do
+    local uid = members[i][1]
+    local rec = L.records[uid]
+    if rec then
+      if rec[REC.CLAIM] ~= id then return nil, {'busy', uid, rec[REC.CLAIM]} end
+      -- Repeated when all of it had been observed or released in the meantime.
+      if not entry then return nil, rec[REC.TOKEN] end
+    elseif L.marks[uid] then
+      return nil, {'busy', uid, ''}
+    elseif not seen[uid] then
+      seen[uid] = true
+      fresh[#fresh + 1] = members[i]
+    end
+  end
+  return fresh
+end
+
+local function by_key(a, b) return a[2] < b[2] end
+
+-- Every reason why the sums of a claim are not admissible. deltas: item -> {column = sum, -column = checked}.
+local function shorts_of(L, order, deltas, closed)
+  local shorts = {}
+  for i = 1, #order do
+    local name = order[i]
+    local v, delta = L.items[name], deltas[name]
+    if closed[name] then
+      shorts[#shorts + 1] = {name, '', 'closed', 0, 0, v[3], ''}
+    else
+      local here
+      for c, amount in pairs(delta) do
+        if c > 0 and amount > 0 and delta[-c] then
+          local free = free_of(name, v, c)
+          if free < amount or amount > MAX_AMOUNT then
+            here = here or {}
+            here[#here + 1] = {name, c, 'amount', amount, math.min(math.max(free, 0), MAX_AMOUNT), v[3], ''}
+          end
+        end
+      end
+      if here then
+        for resource, c in pairs(L.columns) do
+          for j = 1, #here do if here[j][2] == c then here[j][2] = resource end end
+        end
+        table.sort(here, by_key)
+        for j = 1, #here do shorts[#shorts + 1] = here[j] end
+      end
+    end
+  end
+  return shorts
+end
+
+local function judge(L, request, owner, lease)
+  local id, members, slots, token = request[1], request[2], request[3], request[6]
+  local entry = L.claims[id]
+  if entry then
+    if token == 0 then return entry[CLM.TOKEN] end
+    if entry[CLM.TOKEN] ~= token or entry[CLM.BINDING] > 0 or overdue(L, id, entry[CLM.OWNER]) then return {'stale'} end
+  elseif token ~= 0 then
+    return {'stale'}
+  end
+  local fresh, answer = new_members(L, id, members, entry)
+  if not fresh then return answer end
+  if #fresh == 0 then return token end
+
+  local order, deltas, refs, closed, refused = {}, {}, {}, {}, false
+  for i = 1, #fresh do
+    local takes = fresh[i][6]
+    for j = 1, #takes do
+      local take = takes[j]
+      local name, checked = take[1], take[3]
+      local delta = deltas[name]
+      if not delta then
+        delta = {}
+        deltas[name], refs[name], order[#order + 1] = delta, 0, name
+        item(L, name)
+      end
+      refs[name] = refs[name] + 1
+      if checked and L.items[name][1] ~= OPEN then closed[name], refused = true, true end
+      for resource, amount in pairs(take[2]) do
+        local c = column(L, resource)
+        local sum = (delta[c] or 0) + amount
+        delta[c] = sum
+        if checked or sum > MAX_AMOUNT then delta[-c] = true end
+        if delta[-c] and sum > 0 and (sum > MAX_AMOUNT or free_of(name, L.items[name], c) < sum) then refused = true end
+      end
+    end
+  end
+  -- A sum that was short on the way may come out right (amounts are signed), so the whole is looked at again.
+  local shorts = refused and shorts_of(L, order, deltas, closed) or {}
+  for i = 1, #slots do
+    local slot, uid = slots[i][1], slots[i][2]
+    local holder, wanted = slot_holder(L, slot), uid ~= '' and uid or 'claim:' .. id
+    if holder and holder ~= wanted then shorts[#shorts + 1] = {slot, '', 'slot', 1, 0, 0, holder} end
+  end
+  if #shorts > 0 then return {'conflict', shorts} end
+
+  for i = 1, #order do
+    local name = order[i]
+    local v = L.items[name]
+    for c, amount in pairs(deltas[name]) do
+      if c > 0 then
+        local at = base(name, v, c) + HOLD
+        v[at] = v[at] + amount
+      end
+    end
+    v[2] = v[2] + refs[name]
+    L.dirty[name] = v
+  end
+  if not entry then
+    L.token = L.token + 1
+    token = L.token
+    entry = {token, owner, request[8], request[5], request[9], 0, 0, {}, {}}
+  end
+  local own_slots = {}
+  for i = 1, #slots do
+    local slot, uid = slots[i][1], slots[i][2]
+    if uid == '' then
+      set_slot(L, slot, 'claim:' .. id)
+      entry[CLM.SLOTS][#entry[CLM.SLOTS] + 1] = slot
+    else
+      set_slot(L, slot, uid)
+      own_slots[uid] = own_slots[uid] or {}
+      own_slots[uid][#own_slots[uid] + 1] = slot
+    end
+  end
+  local uids = entry[CLM.UIDS]
+  for i = 1, #fresh do
+    local m = fresh[i]
+    put_record(L, m[1], {HELD, id, token, owner, m[2], m[3], m[4], m[5], '', 0, '', request[7], own_slots[m[1]] or {}})
+    uids[#uids + 1] = m[1]
+  end
+  set_lease(L, id, entry[CLM.OWNER], L.now + lease, entry[CLM.HELD] > 0)
+  entry[CLM.HELD] = entry[CLM.HELD] + #fresh
+  put_claim(L, id, entry)
+  count(L, HELD, #fresh)
+  return token
+end
+
+local function claim(keys, args)
+  local L = enter(keys[1])
+  local input = cmsgpack.unpack(args[1])
+  local epoch, owner, lease, requests = input[1], input[2], input[3], input[4]
+  local answers = {}
+  local refused = refusal(L, epoch)
+  if refused then
+    for i = 1, #requests do answers[i] = {refused, L.epoch} end
+    return cmsgpack.pack(answers)
+  end
+  local ids, uids, names, known = {}, {}, {}, {}
+  for i = 1, #requests do
+    local request = requests[i]
+    ids[i] = request[1]
+    for _, m in ipairs(request[2]) do
+      uids[#uids + 1] = m[1]
+      m[5] = args[m[5]]
+      local takes = cmsgpack.unpack(m[5])
+      m[6] = takes
+      for j = 1, #takes do
+        local name = takes[j][1]
+        if not known[name] then
+          known[name] = true
+          names[#names + 1] = name
+        end
+      end
+    end
+    if #request[4] > 0 then return redis.error_reply('REFUSED claim ' .. request[1] .. ': guards are not judged yet') end
+  end
+  if #uids > MAX_MEMBERS then
+    return redis.error_reply('REFUSED ' .. #uids .. ' members in one call, at most ' .. MAX_MEMBERS)
+  end
+  fetch_items(L, names)
+  fetch_claims(L, ids)
+  fetch_records(L, uids)
+  fetch_marks(L, uids)
+  sweep(L)
+  for i = 1, #requests do answers[i] = judge(L, requests[i], owner, lease) end
+  flush(L)
+  return cmsgpack.pack(answers)
+end
+
+local function renew(keys, args)
+  local L = enter(keys[1])
+  local input = cmsgpack.unpack(args[1])
+  local epoch, owner, lease = input[1], input[2], input[3]
+  local refused = refusal(L, epoch)
+  if refused then return cmsgpack.pack({refused, L.epoch, 0}) end
+  sweep(L)
+  flush(L)
+  local held = tonumber(redis.call('HGET', L.key .. ':owners', owner) or 0)
+  -- Incarnations are never reused: what lapsed long ago belongs to nobody.
+  redis.call('ZREMRANGEBYSCORE', L.key .. ':renewals', '-inf', L.now - 3600000)
+  if held > 0 then redis.call('ZADD', L.key .. ':renewals', 'GT', L.now + lease, owner) end
+  return cmsgpack.pack({'ok', L.epoch, held})
+end

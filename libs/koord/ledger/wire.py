@@ -1,0 +1,303 @@
+"""Between the types of :mod:`koord.ledger.model` and the MessagePack arrays that the functions read and answer.
+
+Takes are packed on their own, as further arguments of the call that the first one refers to by number: the function
+stores them in the record as they came, without packing them again.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, assert_never, cast
+
+import msgspec
+
+from koord.accounting.takes import Take
+from koord.ledger.model import (
+    MAX_MEMBERS,
+    Advance,
+    AdvanceAnswer,
+    ClaimAnswer,
+    ClaimRequest,
+    Ended,
+    Item,
+    ItemClosed,
+    LedgerRefused,
+    LedgerStatus,
+    LimitSet,
+    NodeSeen,
+    Observation,
+    ObserveAnswer,
+    PodGone,
+    PodSeen,
+    PodUnbound,
+    Record,
+    Release,
+    ReleaseAnswer,
+    Short,
+    State,
+    UnitGone,
+    UnitSeen,
+    UnitUnbound,
+)
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder().decode
+_STATES: Final[tuple[State, ...]] = ("HELD", "BINDING", "OBSERVED")
+
+Row = list[Any]
+
+
+def pack(value: object) -> bytes:
+    """MessagePack of plain lists; LedgerRefused for a whole number beyond 64 bits."""
+    try:
+        return _pack(value)
+    except OverflowError as error:
+        raise LedgerRefused(f"an amount is out of range: {error}") from error
+
+
+def unpack(body: bytes) -> Any:
+    """The plain lists of an answer."""
+    return _unpack(body)
+
+
+def _argument(arguments: list[bytes], takes: Iterable[Take]) -> int:
+    """Append takes, packed as the record stores them; their number as Lua counts."""
+    arguments.append(pack([(take.item, take.amounts, take.checked) for take in takes]))
+    return len(arguments)
+
+
+# ---- claims ----------------------------------------------------------------------------------------------------------
+
+
+def check_claim(request: ClaimRequest) -> None:
+    """LedgerRefused for a claim that no ledger would take; names the claim and the rule."""
+    members = request.members
+    if not members:
+        raise LedgerRefused(f"claim {request.id}: it has no members")
+    if len(members) > MAX_MEMBERS:
+        raise LedgerRefused(f"claim {request.id}: {len(members)} members, at most {MAX_MEMBERS} can be claimed at once")
+    if request.guards:
+        raise LedgerRefused(f"claim {request.id}: guards are not judged yet")
+    if len(members) > 1 and len({member.uid for member in members}) != len(members):
+        raise LedgerRefused(f"claim {request.id}: a uid is named twice")
+
+
+def pack_claims(epoch: int, owner: str, lease_ms: int, requests: Sequence[ClaimRequest]) -> list[bytes]:
+    """The arguments of ``claim``."""
+    arguments = [b""]
+    arguments[0] = pack(
+        (
+            epoch,
+            owner,
+            lease_ms,
+            [
+                (
+                    request.id,
+                    [(m.uid, m.namespace, m.name, m.node, _argument(arguments, m.takes)) for m in request.members],
+                    request.slots,
+                    request.guards,
+                    request.priority,
+                    request.token,
+                    request.trace,
+                    request.strict,
+                    request.ticket,
+                )
+                for request in requests
+            ],
+        )
+    )
+    return arguments
+
+
+def short(row: Row) -> Short:
+    """One reason of a conflict; a sum beyond 64 bits arrives as a float."""
+    item, key, kind, needed, available, version, holder = row
+    return Short(item, key, kind, int(needed), int(available), int(version), holder)
+
+
+def claim_answer(row: int | Row, epoch: int) -> ClaimAnswer:
+    """What the function says of one claim: a token, or why not."""
+    if type(row) is int:
+        return ClaimAnswer("ok", row, epoch)
+    row = cast(Row, row)
+    status = row[0]
+    if status == "conflict":
+        return ClaimAnswer("conflict", 0, epoch, tuple(map(short, row[1])))
+    if status == "busy":
+        return ClaimAnswer("busy", 0, epoch, (), row[1], row[2])
+    return ClaimAnswer(status, 0, row[1] if len(row) > 1 else epoch)
+
+
+# ---- moves -----------------------------------------------------------------------------------------------------------
+
+
+def pack_advances(role_epoch: int, incarnation: str, items: Sequence[Advance]) -> bytes:
+    """The argument of ``advance``."""
+    return pack(
+        (role_epoch, incarnation, [(a.claim, a.token, a.epoch, a.decision, a.uids) for a in items]),
+    )
+
+
+def advance_answer(row: Row) -> AdvanceAnswer:
+    """What the function says of one decision."""
+    status, attempt, gone, observed, epoch = row
+    nodes = dict(zip(observed[::2], observed[1::2], strict=True))
+    return AdvanceAnswer(status, int(attempt), tuple(gone), nodes, epoch)
+
+
+def pack_releases(epoch: int, incarnation: str, items: Sequence[Release]) -> bytes:
+    """The argument of ``release``."""
+    return pack(
+        (
+            epoch,
+            incarnation,
+            [(r.claim, r.token, r.uids, r.by == "gateway", r.role_epoch) for r in items],
+        )
+    )
+
+
+def release_answer(row: Row) -> ReleaseAnswer:
+    """What the function says of one release."""
+    status, released, refused, items, epoch = row
+    return ReleaseAnswer(status, tuple(released), tuple(refused), tuple(items), epoch)
+
+
+# ---- observations ----------------------------------------------------------------------------------------------------
+
+
+def _version(value: str, uid: str) -> str:
+    if value and not value.isdecimal():
+        raise LedgerRefused(f"{uid}: resourceVersion {value!r} is not a whole number")
+    return value
+
+
+def pack_observations(head: Sequence[object], observations: Sequence[Observation]) -> list[bytes]:
+    """The arguments of ``observe``; ``head`` comes first."""
+    arguments = [b""]
+    arguments[0] = pack((*head, [_observation(seen, arguments) for seen in observations]))
+    return arguments
+
+
+def _observation(seen: Observation, arguments: list[bytes]) -> tuple[Any, ...]:
+    """The array of one observation; its first letter says what it is."""
+    match seen:
+        case PodSeen(uid=uid, node=node):
+            if not node:
+                raise LedgerRefused(f"pod {seen.namespace}/{seen.name} ({uid}): seen without a node")
+            version = _version(seen.resource_version, uid)
+            return "P", uid, seen.namespace, seen.name, node, _argument(arguments, seen.takes), version
+        case UnitSeen(uid=uid):
+            version = _version(seen.resource_version, uid)
+            return "P", uid, seen.namespace, seen.name, "", _argument(arguments, seen.takes), version
+        case PodGone(uid=uid) | UnitGone(uid=uid):
+            return "G", uid, _version(seen.resource_version, uid)
+        case PodUnbound(uid=uid):
+            return "U", uid, _version(seen.resource_version, uid), True, False
+        case UnitUnbound(uid=uid, settled=settled):
+            return "U", uid, _version(seen.resource_version, uid), settled, True
+        case NodeSeen(item=item, limits=limits):
+            if not item.startswith("node/"):
+                raise LedgerRefused(f"{item}: NodeSeen is for node/ items")
+            return "N", item, limits, _version(seen.resource_version, item)
+        case LimitSet(item=item, limits=limits):
+            if item.startswith("node/"):
+                raise LedgerRefused(f"{item}: LimitSet is not for node/ items")
+            return "L", item, limits
+        case ItemClosed(item=item):
+            return "C", item, _version(seen.resource_version, item)
+        case _:
+            assert_never(seen)
+
+
+def observe_answer(rows: Row) -> ObserveAnswer:
+    """What observations changed."""
+    if len(rows) == 2:
+        return ObserveAnswer(rows[0], rows[1])
+    status, epoch, changed, freed, released, expired, observed, gone, overcommitted = rows
+    # Items of claims that expired in calls of others come with the report of the claim.
+    room = {*freed, *(item for report in expired for item in report[3])}
+    return ObserveAnswer(
+        status,
+        epoch,
+        tuple(sorted({*changed, *room})),
+        tuple(sorted(room)),
+        tuple(Ended(claim, tuple(uids), reason) for claim, uids, reason in released),
+        tuple(Ended(claim, tuple(uids), reason) for claim, uids, reason, _ in expired),
+        tuple(observed),
+        tuple(gone),
+        tuple(map(short, overcommitted)),
+    )
+
+
+def merge(answers: Sequence[ObserveAnswer]) -> ObserveAnswer:
+    """The answers of the parts of one long observation, as one."""
+    if len(answers) == 1:
+        return answers[0]
+    return ObserveAnswer(
+        answers[-1].status,
+        answers[-1].epoch,
+        tuple(sorted({item for answer in answers for item in answer.changed})),
+        tuple(sorted({item for answer in answers for item in answer.freed})),
+        *(
+            tuple(entry for answer in answers for entry in getattr(answer, field))
+            for field in ("released", "expired", "observed", "gone", "overcommitted")
+        ),
+    )
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _takes(rows: list[Row]) -> tuple[Take, ...]:
+    return tuple(Take(item, amounts, checked) for item, amounts, checked in rows)
+
+
+def record(row: Row) -> Record:
+    """A record as the function opened it."""
+    uid, fields = row
+    state, claim, token, owner, namespace, name, node, takes, decision, attempts, version, trace, slots, *more = fields
+    return Record(
+        uid,
+        _STATES[state - 1],
+        claim,
+        token,
+        owner,
+        namespace,
+        name,
+        node,
+        _takes(takes),
+        decision,
+        attempts,
+        version,
+        trace,
+        tuple(slots),
+        *more[:1],
+    )
+
+
+def item(row: Row) -> tuple[str, Item]:
+    """An item's name and amounts; keys that the item neither limits nor counts are left out."""
+    name, is_open, refs, version, amounts = row
+    return name, Item(
+        {key: int(limit) for key, limit, _, _, _ in amounts if limit is not False},
+        {key: int(used) for key, _, used, _, _ in amounts if used},
+        {key: int(held) for key, _, _, held, _ in amounts if held},
+        {key: int(nested) for key, _, _, _, nested in amounts if nested},
+        is_open,
+        int(refs),
+        int(version),
+    )
+
+
+def status(row: Row) -> LedgerStatus:
+    """The ledger at a glance (the build of the library, first in the row, is left out)."""
+    _, is_open, epoch, run_id, token, held, binding, observed, items, roles = row
+    return LedgerStatus(
+        is_open,
+        epoch,
+        run_id,
+        token,
+        held,
+        binding,
+        observed,
+        items,
+        {role: (holder[0], holder[1]) for role, holder in roles},
+    )
