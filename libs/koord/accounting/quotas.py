@@ -178,6 +178,8 @@ class QuotaTree:
                     "cycle",
                     current,
                 )
+            seen.add(current)
+            visited.append(current)
             node = self._current.get(current)
             if node is None:
                 raise QuotaTreeError(
@@ -186,8 +188,6 @@ class QuotaTree:
                     "missing",
                     current,
                 )
-            seen.add(current)
-            visited.append(current)
             current = node.parent
         return tuple(visited)
 

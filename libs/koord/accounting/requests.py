@@ -25,7 +25,12 @@ _NONE: Final[Mapping[str, int]] = {}
 
 
 class RequestError(QuantityError):
-    """An impossible amount; the message names the container, the field and the rule."""
+    """An impossible amount; says which field (with the container's name) and which rule."""
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(f"{field}: {rule}")
+        self.field = field
+        self.rule = rule
 
 
 def pod_request(spec: PodSpec) -> dict[str, int]:
@@ -127,8 +132,8 @@ def _container(container: Container, floors: Mapping[str, int], field: str) -> d
             for name, amount in _nanos(resources.limits, "limits").items():
                 if name not in request:
                     request[name] = amount
-    except QuantityError as error:
-        raise RequestError(f'spec.{field} "{container.name}": resources.{error}') from None
+    except RequestError as error:
+        raise RequestError(f"spec.{field}[{container.name}].resources.{error.field}", error.rule) from None
     for name, amount in floors.items():
         if name not in request:
             request[name] = amount
@@ -141,11 +146,15 @@ def _nanos(resources: ResourceList | Mapping[str, str | int | float], field: str
         try:
             amount = nano(text)
         except QuantityError as error:
-            raise RequestError(f"{field}[{name}]: {error}" if field else f"{name}: {error}") from None
+            raise RequestError(_entry(field, name), str(error)) from None
         if amount < 0:
-            raise RequestError(f'{field}[{name}]: quantity "{text}": must not be negative')
+            raise RequestError(_entry(field, name), f'quantity "{text}": must not be negative')
         found[name] = amount
     return found
+
+
+def _entry(field: str, name: str) -> str:
+    return f"{field}[{name}]" if field else name
 
 
 def _whole(nanos: Mapping[str, int]) -> dict[str, int]:

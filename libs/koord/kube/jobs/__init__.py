@@ -1,1 +1,1 @@
-"""The job kinds: one file a kind, saying its pod sets, suspend switch, conditions and gang hints."""
+"""Job kinds: pod sets, suspend switch, progress and start patches, each kind once. ``registry`` lists them."""
