@@ -36,13 +36,15 @@ async def follow(
     """
     version: str | None = None
     pause = _FIRST_PAUSE_S
+    told = ""
     while True:
         seen: set[Key] | None = set() if version is None else None
+        trouble = ""
         try:
             async for batch in api.watch(
                 resource, resource_version=version, label_selector=label_selector, field_selector=field_selector
             ):
-                pause = _FIRST_PAUSE_S
+                pause, told = _FIRST_PAUSE_S, ""
                 complete = False
                 if seen is not None:
                     for event in batch:
@@ -62,8 +64,11 @@ async def follow(
             if error.code == 410:
                 version = None
                 continue
-            _log.warning("watch refused", resource=resource, error=error.message)
+            trouble = error.message
         except OSError as error:
-            _log.warning("watch broken", resource=resource, error=str(error))
+            trouble = str(error)
+        if trouble and trouble != told:
+            _log.warning("watch interrupted", resource=resource, error=trouble)
+            told = trouble
         await asyncio.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE_S)

@@ -7,7 +7,6 @@ to a pod follows from its stage (`book.py`) when the write is made, so a late ti
 import asyncio
 import math
 import time
-from collections import deque
 from typing import Any
 
 import msgspec
@@ -23,14 +22,13 @@ from koord.localcluster.kubelets.machine import finished_status, rejected_status
 from koord.localcluster.kubelets.nodes import FAKE_NODE, Room, conditions, host_ip, node_object
 from koord.localcluster.kubelets.options import KubeletOptions
 from koord.localcluster.kubelets.state import Kubelet, Run, Stage
-from koord.localcluster.kubelets.wheel import TimerWheel
 from koord.localcluster.recording import EventRecorder, Subject
+from koord.localcluster.working import Workers
 from koord.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
 
 _WRITERS = 8
-_SLICE_S = 0.005
 _RETRY_S = 1.0
 
 
@@ -43,11 +41,7 @@ class Fleet:
         self._events = EventRecorder(api, "kubelet")
         self._kubelets: dict[str, Kubelet] = {}
         self._book = PodBook(self._kubelets, options, self._at, self._tell)
-        self._wheel: TimerWheel[Run | Kubelet] = TimerWheel()
-        self._sleeper = asyncio.Event()
-        self._wake_s = 0.0
-        self._ready: deque[Run | Kubelet] = deque()
-        self._work = asyncio.Event()
+        self._workers: Workers[Run | Kubelet] = Workers("kubelets", self._handle, _WRITERS)
         self._tasks: list[asyncio.Task[Any]] = []
         self._asides: set[asyncio.Task[None]] = set()
         self._synced = asyncio.Event()
@@ -62,8 +56,7 @@ class Fleet:
         self._tasks = [
             asyncio.create_task(self._follow_nodes(), name="kubelets: nodes"),
             asyncio.create_task(self._follow_pods(), name="kubelets: pods"),
-            asyncio.create_task(self._keep_time(), name="kubelets: clock"),
-            *(asyncio.create_task(self._write(), name=f"kubelets: writer {i}") for i in range(_WRITERS)),
+            *self._workers.tasks(),
         ]
         synced = asyncio.create_task(self._synced.wait())
         done, _ = await asyncio.wait({synced, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -147,7 +140,7 @@ class Fleet:
         kubelet.since_s = now
         # First heartbeats are spread evenly over the period (golden ratio); from then on each keeps its phase.
         kubelet.beat_s = now + (kubelet.number * 0.6180339887 % 1.0) * self.options.heartbeat_s
-        self._schedule(kubelet.beat_s, kubelet)
+        self._workers.at(kubelet.beat_s, kubelet)
         self._book.take_orphans(kubelet, now)
 
     def _retire(self, name: str) -> None:
@@ -185,57 +178,22 @@ class Fleet:
         self._asides.add(task)
         task.add_done_callback(self._asides.discard)
 
-    # Time ---------------------------------------------------------------------------------------------------------
+    # Time and writing ---------------------------------------------------------------------------------------------
 
     def _at(self, run: Run, due_s: float) -> None:
         run.due_s = due_s
-        self._schedule(due_s, run)
+        self._workers.at(due_s, run)
 
-    def _schedule(self, due_s: float, item: Run | Kubelet) -> None:
-        self._wheel.add(due_s, item)
-        if due_s < self._wake_s:
-            self._sleeper.set()
-
-    async def _keep_time(self) -> None:
-        while True:
-            now = time.time()
-            due = self._wheel.pop_due(now)
-            if due:
-                self._ready.extend(due)
-                self._work.set()
-            next_s = self._wheel.next_due()
-            self._wake_s = now + 3600.0 if next_s is None else next_s
-            self._sleeper.clear()
+    async def _handle(self, item: Run | Kubelet) -> None:
+        if isinstance(item, Kubelet):
+            await self._beat(item)
+        elif not item.busy:
+            # A pod in another worker's hands is looked at again by that worker, which sees its new stage.
+            item.busy = True
             try:
-                async with asyncio.timeout(max(0.0, self._wake_s - time.time())):
-                    await self._sleeper.wait()
-            except TimeoutError:
-                pass
-
-    # Writing ------------------------------------------------------------------------------------------------------
-
-    async def _write(self) -> None:
-        ready = self._ready
-        turn = time.perf_counter()
-        while True:
-            if not ready:
-                self._work.clear()
-                await self._work.wait()
-                turn = time.perf_counter()
-                continue
-            item = ready.popleft()
-            if isinstance(item, Kubelet):
-                await self._beat(item)
-            elif not item.busy:
-                item.busy = True
-                try:
-                    await self._advance(item)
-                finally:
-                    item.busy = False
-            # A pod in another writer's hands is looked at again by that writer, which sees the new stage.
-            if time.perf_counter() - turn > _SLICE_S:
-                await asyncio.sleep(0)
-                turn = time.perf_counter()
+                await self._advance(item)
+            finally:
+                item.busy = False
 
     async def _advance(self, run: Run) -> None:
         """Make the writes that are due by the pod's stage."""
@@ -314,4 +272,4 @@ class Fleet:
         except (ApiError, OSError) as error:
             _log.warning("heartbeat not written", node=kubelet.name, error=str(error))
         kubelet.beat_s = max(kubelet.beat_s + self.options.heartbeat_s, now)
-        self._schedule(kubelet.beat_s, kubelet)
+        self._workers.at(kubelet.beat_s, kubelet)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.localcluster.kubelets.wheel import TimerWheel
+from koord.localcluster.wheel import TimerWheel
 
 TIMES = st.floats(min_value=0, max_value=100, allow_nan=False)
 
