@@ -157,8 +157,9 @@ class Binder:
         for doing in pending:
             if doing.fresh:
                 continue
-            sight = None if reread else self._pods.get(doing.member.uid)
-            if sight is None or sight.name != doing.member.name or sight.namespace != doing.member.namespace:
+            member = doing.member
+            sight = None if reread else self._pods.get(member.namespace, member.name, member.uid)
+            if sight is None:
                 unread.append(doing)
             else:
                 doing.sight = sight
@@ -175,7 +176,7 @@ class Binder:
         if brief is None or brief.uid != member.uid:
             doing.sight = None
             return
-        doing.sight = PodSight(brief.namespace, brief.name, brief.resource_version, brief.node, brief.terminating)
+        doing.sight = PodSight(brief.uid, brief.resource_version, brief.node, brief.terminating)
 
     async def _advance(self, decision: Bind, pending: Sequence[_Doing], *, rounds: int) -> None:
         """Move the members' records to BINDING; those that have none of this claim any more end here."""
@@ -295,9 +296,7 @@ class Binder:
             if answer.status == 200:
                 brief = read_object(answer.body, kind=PODS.kind, api_version=PODS.api_version, pod=True)
             if brief is not None and brief.uid == member.uid:
-                doing.sight = PodSight(
-                    brief.namespace, brief.name, brief.resource_version, brief.node, brief.terminating
-                )
+                doing.sight = PodSight(brief.uid, brief.resource_version, brief.node, brief.terminating)
             else:  # gone, or another uid: read what is there
                 await self._read(doing)
                 if doing.sight is not None and self._judge(doing) == "unbound":

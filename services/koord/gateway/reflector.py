@@ -57,6 +57,18 @@ class StateSink(Protocol):
         ...
 
 
+class Watcher(Protocol):
+    """Who else wants to know what was seen."""
+
+    def observe(self, type_: ChangeType, key: str, brief: Brief) -> None:
+        """One change, before it is published."""
+        ...
+
+    def drop(self, key: str) -> None:
+        """An object that vanished while nobody watched."""
+        ...
+
+
 class Expired(Exception):
     """The server can no longer continue the watch from the version asked for."""
 
@@ -70,7 +82,7 @@ class Refused(Exception):
 
 
 class Reflector:
-    """Follows one resource. ``observe`` sees every change before it is published.
+    """Follows one resource. ``watcher`` sees every change before it is published.
 
     ``state`` is ``starting``, ``synced``, ``absent`` (the server does not know the resource: a missing CRD) or
     ``failing``; ``note`` says why it is not synced.
@@ -83,7 +95,7 @@ class Reflector:
         session: aiohttp.ClientSession,
         sink: StateSink,
         *,
-        observe: Callable[[ChangeType, Brief], None] | None = None,
+        watcher: Watcher | None = None,
         on_state: Callable[["Reflector"], None] | None = None,
     ) -> None:
         self.resource = resource
@@ -92,7 +104,7 @@ class Reflector:
         self._access = access
         self._session = session
         self._sink = sink
-        self._observe = observe
+        self._watcher = watcher
         self._on_state = on_state
         self._known: dict[str, str] | None = None
         self._version = ""
@@ -198,14 +210,13 @@ class Reflector:
                 if held != brief.resource_version:
                     await self._sink.room()
                     self._publish("ADDED" if held is None else "MODIFIED", brief)
-                elif self._observe is not None:
-                    self._observe("MODIFIED", brief)
+                elif self._watcher is not None:
+                    self._watcher.observe("MODIFIED", key, brief)
             token = page.token
             if not token:
                 break
         for key in [key for key in known if key not in seen]:
-            await self._sink.bury(self.resource, key, page.resource_version)
-            del known[key]
+            await self._bury(key, page.resource_version)
         await self._listed(page.resource_version)
         self._version = page.resource_version
         self._absent_since = 0.0
@@ -260,11 +271,11 @@ class Reflector:
         return read_object(raw, kind=resource.kind, api_version=resource.api_version, pod=self._pod)
 
     def _publish(self, type_: ChangeType, brief: Brief) -> None:
-        if self._observe is not None:
-            self._observe(type_, brief)
         known = self._known
         assert known is not None
         key = _key(brief)
+        if self._watcher is not None:
+            self._watcher.observe(type_, key, brief)
         if type_ == "DELETED":
             known.pop(key, None)
         else:
@@ -273,6 +284,13 @@ class Reflector:
             self.resource, type_, brief.namespace, brief.name, brief.resource_version, brief.body
         )
         future.add_done_callback(self._stored)
+
+    async def _bury(self, key: str, version: str) -> None:
+        await self._sink.bury(self.resource, key, version)
+        if self._watcher is not None:
+            self._watcher.drop(key)
+        if self._known is not None:
+            self._known.pop(key, None)
 
     def _stored(self, future: "asyncio.Future[int]") -> None:
         if not future.cancelled() and future.exception() is not None:
@@ -303,8 +321,7 @@ class Reflector:
                 self._known = dict(await self._sink.held(self.resource))
             if self._known and now - self._absent_since > ABSENT_S:
                 for key, version in list(self._known.items()):
-                    await self._sink.bury(self.resource, key, version)
-                    del self._known[key]
+                    await self._bury(key, version)
                 first = True
             if first and not self._known:
                 await self._listed("0")  # readers need not wait for what does not exist

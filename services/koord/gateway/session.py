@@ -30,7 +30,7 @@ from koord.gateway.settings import GatewaySettings
 from koord.gateway.stream import StateStream
 from koord.gateway.writes import Writer
 from koord.kube.resources import PODS, WATCHED, Resource
-from koord.ledger.model import LedgerUnavailable, ReleaseAnswer, Role
+from koord.ledger.model import LedgerUnavailable, ReleaseAnswer
 from koord.telemetry.logs import get_logger
 from koord.telemetry.spans import Spans
 
@@ -42,7 +42,7 @@ DRAIN_S = 5.0
 class GatewayLedger(AdvancingLedger, ReleasingLedger, Protocol):
     """The part of the ledger client that the gateway uses."""
 
-    async def lead(self, role: Role) -> int:
+    async def lead(self, role: str) -> int:
         """Take the next epoch of a role."""
         ...
 
@@ -77,7 +77,7 @@ class Session:
                 access,
                 http,
                 stream,
-                observe=self.pods.observe if resource == PODS else None,
+                watcher=self.pods if resource == PODS else None,
                 on_state=on_state,
             )
             for resource in resources

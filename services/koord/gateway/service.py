@@ -1,0 +1,147 @@
+"""The gateway as a service: credentials, connections, terms of leadership one after the other."""
+
+import asyncio
+import random
+
+import aiohttp
+
+from koord.gateway import metrics
+from koord.gateway.access import AccessError, ApiAccess
+from koord.gateway.api import Api
+from koord.gateway.election import LeaseElection
+from koord.gateway.kubeconfig import load_access
+from koord.gateway.leanclient import LeanClient
+from koord.gateway.reflector import Reflector
+from koord.gateway.session import Session
+from koord.gateway.settings import GatewaySettings
+from koord.kube.resources import WATCHED
+from koord.runtime.host import Host
+from koord.runtime.service import ServiceSpec
+
+_RENEW_CREDENTIALS_S = 60.0
+
+
+class Gateway:
+    """Leads, or stands by until it can."""
+
+    def __init__(self, host: Host, settings: GatewaySettings) -> None:
+        self._host = host
+        self._settings = settings
+        self._lead: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._election: LeaseElection | None = None
+        host.ready.require("api", *(resource.token for resource in WATCHED))
+
+    async def start(self) -> None:
+        """Load the credentials and begin to stand for election. AccessError if the kubeconfig cannot be used."""
+        access = await load_access(self._host.common.kubeconfig)
+        self._lead = self._host.spawn(self._run(access), "lead")
+
+    async def drain(self) -> None:
+        """Finish what runs, give back what waits, leave the Lease."""
+        self._stopping.set()
+        if self._lead is not None:
+            await asyncio.gather(self._lead, return_exceptions=True)
+
+    async def _run(self, access: ApiAccess) -> None:
+        settings = self._settings
+        client = LeanClient(access, connections=settings.connections, timeout_s=settings.request_timeout_s)
+        api = Api(client, access)
+        # The Lease has connections of its own: it must be renewed however many writes wait.
+        lease_client = LeanClient(access, connections=1, timeout_s=settings.lease_duration_s / 2)
+        election = LeaseElection(
+            Api(lease_client, access),
+            self._host.incarnation,
+            namespace=settings.lease_namespace,
+            name=settings.lease_name,
+            duration_s=settings.lease_duration_s,
+            renew_s=settings.lease_renew_s,
+        )
+        renewing = asyncio.create_task(self._renew(access), name="gateway-credentials")
+        connector = aiohttp.TCPConnector(ssl=access.ssl if access.ssl is not None else False, limit=0)
+        timeout = aiohttp.ClientTimeout(total=120.0, sock_connect=10.0)
+        stopping = asyncio.create_task(self._stopping.wait(), name="gateway-stopping")
+        try:
+            async with aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=True) as http:
+                while not self._stopping.is_set():
+                    acquiring = asyncio.create_task(election.acquire(), name="gateway-acquire")
+                    await asyncio.wait((acquiring, stopping), return_when=asyncio.FIRST_COMPLETED)
+                    if not acquiring.done():
+                        acquiring.cancel()
+                        await asyncio.gather(acquiring, return_exceptions=True)
+                        break
+                    acquiring.result()
+                    self._host.ready.open("api")
+                    metrics.LEADER.set(1)
+                    try:
+                        await self._term(
+                            election,
+                            Session(
+                                self._host.bus,
+                                self._host.ledger,
+                                api,
+                                access,
+                                http,
+                                self._host.spans,
+                                settings,
+                                on_state=self._on_state,
+                            ),
+                        )
+                    finally:
+                        metrics.LEADER.set(0)
+                        await election.release()
+                    await asyncio.sleep(random.uniform(0.05, 0.2))
+        finally:
+            for task in (renewing, stopping):
+                task.cancel()
+            await asyncio.gather(renewing, stopping, return_exceptions=True)
+            await client.close()
+            await lease_client.close()
+
+    async def _term(self, election: LeaseElection, session: Session) -> None:
+        ends = asyncio.Event()
+        watchers = [
+            asyncio.create_task(_then(election.lost, ends), name="gateway-lost"),
+            asyncio.create_task(_then(self._stopping, ends), name="gateway-stopped"),
+        ]
+        try:
+            await session.run(ends)
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
+
+    def _on_state(self, reflector: Reflector) -> None:
+        """A missing CRD is no reason to be not ready: everything else goes on without it."""
+        if reflector.state in ("synced", "absent"):
+            self._host.ready.open(reflector.resource.token)
+        elif reflector.state == "failing":
+            self._host.ready.close(reflector.resource.token)
+            self._host.log.warning("not following", resource=reflector.resource.token, why=reflector.note)
+
+    async def _renew(self, access: ApiAccess) -> None:
+        while access.renewable:
+            await asyncio.sleep(_RENEW_CREDENTIALS_S)
+            try:
+                if await access.renew():
+                    self._host.log.info("credentials renewed")
+            except AccessError as error:
+                self._host.log.warning("credentials not renewed, the old ones stay", error=str(error))
+
+
+async def _then(first: asyncio.Event, second: asyncio.Event) -> None:
+    await first.wait()
+    second.set()
+
+
+def build(host: Host, settings: GatewaySettings) -> Gateway:
+    """The service for ``koord run gateway``."""
+    return Gateway(host, settings)
+
+
+SPEC = ServiceSpec(
+    name="gateway",
+    summary="The one door to the API server: publishes its state, executes decisions",
+    settings=GatewaySettings,
+    build=build,
+)

@@ -1,0 +1,111 @@
+"""The reflector against the real API server and a real nats-server: every gap ends in an equal stream."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from koord.bus.connection import Bus
+from koord.bus.statecache import StateCache
+from koord.bus.statepublisher import StatePublisher
+from koord.gateway.access import ApiAccess
+from koord.gateway.podindex import PodIndex
+from koord.gateway.reflector import Reflector
+from koord.gateway.stream import StateStream
+from koord.kube.resources import PODS, Resource
+from tests.gateway.conftest import Kube, until
+
+UNKNOWN = Resource("example.org", "v1", "gizmos", "Gizmo")
+
+
+@asynccontextmanager
+async def following(
+    bus: Bus, access: ApiAccess, resource: Resource = PODS
+) -> AsyncIterator[tuple[Reflector, PodIndex]]:
+    publisher = StatePublisher(bus)
+    await publisher.start()
+    pods = PodIndex()
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=access.ssl or False)) as http:
+        watcher = pods if resource == PODS else None
+        reflector = Reflector(resource, access, http, StateStream(bus, publisher), watcher=watcher)
+        task = asyncio.create_task(reflector.run())
+        try:
+            yield reflector, pods
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_objects_come_through_as_the_server_sent_them(
+    nats_url: str, cluster: str, access: ApiAccess, kube: Kube
+) -> None:
+    await kube.pod("before", annotations={"text": 'a "managedFields" word'})
+    async with await Bus.connect(nats_url, cluster, "test") as bus, following(bus, access) as (reflector, pods):
+        cache = StateCache(bus, PODS, msgspec.Raw)
+        await cache.start()
+        await asyncio.wait_for(cache.synced(), 10)
+        made = await kube.pod("after")
+        key = f"{kube.namespace}/after"
+        await until(lambda: key in cache.items, "the new pod in the stream")
+        assert json.loads(bytes(cache.items[key])) == made
+        assert f"{kube.namespace}/before" in cache.items
+        await kube.call("delete", PODS.path(kube.namespace, "after"), {"gracePeriodSeconds": 0})
+        await until(lambda: key not in cache.items, "the tombstone")
+        assert reflector.state == "synced"
+        uid = made["metadata"]["uid"]
+        await until(lambda: pods.get(kube.namespace, "after", uid) is None, "the index to forget it")
+        await cache.close()
+
+
+async def test_a_new_reflector_publishes_only_differences(
+    nats_url: str, cluster: str, access: ApiAccess, kube: Kube
+) -> None:
+    await kube.pod("stays")
+    await kube.pod("goes")
+    async with await Bus.connect(nats_url, cluster, "test") as bus:
+        cache = StateCache(bus, PODS, msgspec.Raw)
+        await cache.start()
+        async with following(bus, access):
+            await asyncio.wait_for(cache.synced(), 10)
+        gone = json.loads(bytes(cache.items[f"{kube.namespace}/goes"]))
+        before = await sequence(bus)
+        # While nobody watches one pod goes, one is made anew under its name, one is added.
+        await kube.call("delete", PODS.path(kube.namespace, "goes"), {"gracePeriodSeconds": 0})
+        await kube.pod("new")
+        seen: list[Any] = []
+        other = StateCache(bus, PODS, msgspec.Raw, on_change=seen.append)
+        await other.start()
+        await asyncio.wait_for(other.synced(), 10)
+        seen.clear()
+        async with following(bus, access) as (reflector, pods):
+            await until(lambda: f"{kube.namespace}/new" in cache.items, "the added pod")
+            await until(lambda: f"{kube.namespace}/goes" not in cache.items, "the tombstone")
+            await until(lambda: reflector.state == "synced", "synced")
+            assert pods.get(kube.namespace, "goes", gone["metadata"]["uid"]) is None
+        ours = [change for change in seen if change.key.startswith(f"{kube.namespace}/")]
+        assert {(change.kind, change.key.split("/")[1]) for change in ours} == {("ADDED", "new"), ("DELETED", "goes")}
+        assert json.loads(bytes(next(c.old for c in ours if c.kind == "DELETED"))) == gone
+        # two changes and the marker that the list is complete
+        assert await sequence(bus) - before <= 3
+        for cache_ in (cache, other):
+            await cache_.close()
+
+
+async def sequence(bus: Bus) -> int:
+    return (await bus.js.stream_info(bus.subjects.state_stream)).state.last_seq
+
+
+async def test_a_missing_resource_is_a_note_and_readers_do_not_wait(
+    nats_url: str, cluster: str, access: ApiAccess
+) -> None:
+    async with await Bus.connect(nats_url, cluster, "test") as bus, following(bus, access, UNKNOWN) as (reflector, _):
+        cache = StateCache(bus, UNKNOWN, msgspec.Raw)
+        await cache.start()
+        await asyncio.wait_for(cache.synced(), 10)
+        assert (reflector.state, cache.items) == ("absent", {})
+        assert "CRD" in reflector.note
+        await cache.close()
