@@ -1,1 +1,1 @@
-"""The cluster as NumPy columns: interned names, row allocation, resource vectors."""
+"""The shared NumPy table: interned names, rows with reuse, and resource vectors laid out [field][row]."""

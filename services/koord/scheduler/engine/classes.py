@@ -1,0 +1,105 @@
+"""Scheduling classes: pods whose scheduling-relevant spec is equal share one compiled program."""
+
+from collections.abc import Callable, Hashable
+
+from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.verdict import FilterStep, NodeMask, NodeScores, Verdicts
+from koord.scheduler.framework.contract import (
+    PluginError,
+    PreFilterPlugin,
+    ScorePlugin,
+    Template,
+    Terms,
+)
+from koord.scheduler.framework.profile import Profile
+
+
+class ScoreStep:
+    """One score plugin with its terms and weight; ``kept`` where its raw scores depend on node objects alone."""
+
+    __slots__ = ("kept", "plugin", "terms", "weight")
+
+    def __init__(self, plugin: ScorePlugin, terms: Terms, weight: int, kept: NodeScores | None) -> None:
+        self.plugin = plugin
+        self.terms = terms
+        self.weight = weight
+        self.kept = kept
+
+
+class Program:
+    """What the profile's plugins made of one template."""
+
+    __slots__ = (
+        "filters",
+        "names",
+        "names_from",
+        "node_mask",
+        "prefilters",
+        "row_local",
+        "scores",
+        "steps",
+    )
+
+    def __init__(self, template: Template, profile: Profile, cluster: Cluster, verdicts: Verdicts) -> None:
+        self.prefilters: list[tuple[PreFilterPlugin, Terms]] = []
+        self.names: frozenset[str] | None = None
+        self.names_from: list[str] = []
+        for prefilter in profile.prefilters:
+            terms = _compile(prefilter.name, "PreFilter", prefilter.prefilter_terms, template, cluster)
+            if terms is None:
+                continue
+            self.prefilters.append((prefilter, terms))
+            names = prefilter.node_names(terms)
+            if names is not None:
+                self.names = names if self.names is None else self.names & names
+                self.names_from.append(prefilter.name)
+        self.names_from.sort()
+        self.steps: list[FilterStep] = []
+        for plugin in profile.filters:
+            terms = _compile(plugin.name, "Filter", plugin.filter_terms, template, cluster)
+            if terms is not None:
+                self.steps.append((plugin, terms))
+        self.node_mask: NodeMask = verdicts.mask(
+            tuple(step for step in self.steps if step[0].filter_locality == "node")
+        )
+        self.filters = [step for step in self.steps if step[0].filter_locality != "node"]
+        self.scores: list[ScoreStep] = []
+        for score, weight in profile.scores:
+            terms = _compile(score.name, "PreScore", score.score_terms, template, cluster)
+            if terms is None:
+                continue
+            kept = verdicts.scores(score, terms) if score.score_locality == "node" else None
+            self.scores.append(ScoreStep(score, terms, weight, kept))
+        self.row_local = all(plugin.filter_locality != "cluster" for plugin, _ in self.steps) and all(
+            step.plugin.score_locality != "cluster" for step in self.scores
+        )
+
+
+class SchedulingClass:
+    """One class: its template, and its program once it was needed. Compared by identity."""
+
+    __slots__ = ("__weakref__", "key", "program", "template")
+
+    def __init__(self, key: Hashable, template: Template) -> None:
+        self.key = key
+        self.template = template
+        self.program: Program | None = None
+
+    def compiled(self, profile: Profile, cluster: Cluster, verdicts: Verdicts) -> Program:
+        """The program, compiled now if this is the first time. PluginError: a plugin failed on the template."""
+        if self.program is None:
+            self.program = Program(self.template, profile, cluster, verdicts)
+        return self.program
+
+
+def _compile(
+    name: str,
+    point: str,
+    method: Callable[[Template, Cluster], Terms | None],
+    template: Template,
+    cluster: Cluster,
+) -> Terms | None:
+    try:
+        return method(template, cluster)
+    except Exception as error:
+        raise PluginError(name, point, error) from error

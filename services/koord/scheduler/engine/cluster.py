@@ -1,0 +1,337 @@
+"""The cluster as columns: what each node has, what pods took of it, and what plugins ask about a node.
+
+Usage is one matrix laid out [field][row], kept incrementally: assigning a pod subtracts one vector from one column.
+Fields 0 and 1 are free cpu (milli) and memory (bytes) counted with the non-zero floor of spec 10 section 3.15; field
+``FIRST + r`` is the free amount of resource ``r``, of which 0 is the number of pods. ``allocatable`` has the same
+layout. Every change of a row is written to a journal, from which each scheduling class learns what to recompute.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from koord.columns.journal import Journal
+from koord.columns.matrix import EXACT, Bools, Floats, Ints, Matrix
+from koord.columns.names import Names
+from koord.columns.rows import RowIndex
+from koord.scheduler.engine.labels import Codes, LabelColumns
+
+FIRST = 2
+PODS, CPU, MEMORY = 0, 1, 2
+TIE_BITS = 40
+_LIMIT = EXACT // 2
+
+
+class Taint(NamedTuple):
+    """One taint of a node."""
+
+    key: str
+    value: str
+    effect: str
+
+
+class NodeInfo(msgspec.Struct, frozen=True):
+    """What scheduling knows of a node. ``allocatable``: cpu in milli-cores, the rest in whole base units."""
+
+    name: str
+    allocatable: Mapping[str, int]
+    labels: Mapping[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    annotations: Mapping[str, str] = {}
+
+
+class NodeChange(msgspec.Struct, frozen=True):
+    """What an update of a node changed; events that wake pods are made of it."""
+
+    row: int
+    added: bool = False
+    allocatable: bool = False
+    labels: bool = False
+    taints: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether anything that scheduling looks at changed."""
+        return self.added or self.allocatable or self.labels or self.taints
+
+
+class Footprint:
+    """What one pod takes of a node: ``vector`` in the layout of the usage matrix, ``request`` by name.
+
+    Equal footprints are shared by all pods that have them.
+    """
+
+    __slots__ = ("nonzero", "request", "vector")
+
+    def __init__(self, request: Mapping[str, int], nonzero: tuple[int, int], resources: Names) -> None:
+        self.request = dict(request)
+        self.nonzero = nonzero
+        numbers = {resources.intern(name): amount for name, amount in request.items() if amount and name != "pods"}
+        self.vector: Floats = np.zeros(FIRST + len(resources), dtype=np.float64)
+        self.vector[0] = min(nonzero[0], _LIMIT)
+        self.vector[1] = min(nonzero[1], _LIMIT)
+        self.vector[FIRST + PODS] = 1.0
+        for number, amount in numbers.items():
+            self.vector[FIRST + number] = min(amount, _LIMIT)
+
+
+class Slot(msgspec.Struct):
+    """Where a pod is counted: on ``row``, or -1 while its node is not known."""
+
+    node: str
+    row: int
+    footprint: Footprint
+
+
+class Cluster:
+    """All nodes and what is taken of them. ``seed`` fixes how ties break, so runs are reproducible."""
+
+    def __init__(self, seed: str = "") -> None:
+        self.resources = Names(("pods", "cpu", "memory"))
+        self.index = RowIndex()
+        self.nodes: list[NodeInfo | None] = []
+        self.journal = Journal()
+        self.node_journal = Journal(1 << 12)
+        self.taint_sets = Names(("",))
+        self.taints: list[tuple[Taint, ...]] = [()]
+        self.pods: dict[str, Slot] = {}
+        self._seed = seed.encode()
+        self._usage = Matrix(FIRST + 8, 64)
+        self._allocatable = Matrix(FIRST + 8, 64)
+        self._capacity = 64
+        self.alive: Bools = np.zeros(64, dtype=np.bool_)
+        self.unschedulable: Bools = np.zeros(64, dtype=np.bool_)
+        self.taint_codes: Codes = np.zeros(64, dtype=np.int32)
+        self.tie: Ints = np.zeros(64, dtype=np.int64)
+        self.labels = LabelColumns(lambda: [None if node is None else node.labels for node in self.nodes], 64)
+        self._on: dict[str, set[str]] = {}
+        self._corrections: dict[int, dict[int, float]] = {}
+
+    # Shape ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def high(self) -> int:
+        """Length of a full pass (rows without a node included; ``alive`` tells)."""
+        return self.index.high
+
+    @property
+    def usage(self) -> Floats:
+        """Free amounts [FIRST + resource][row]; see the module's docstring. Do not write, do not keep."""
+        return self._usage.data
+
+    @property
+    def allocatable(self) -> Floats:
+        """Allocatable amounts in the layout of ``usage``. Do not write, do not keep."""
+        return self._allocatable.data
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def resource(self, name: str) -> int:
+        """The number of a resource, interned now if new; its fields exist afterwards."""
+        number = self.resources.find(name)
+        if number is None:
+            number = self.resources.intern(name)
+            self._fit()
+        return number
+
+    def footprint(self, request: Mapping[str, int], nonzero: tuple[int, int]) -> Footprint:
+        """What a pod of this request takes."""
+        made = Footprint(request, nonzero, self.resources)
+        self._fit()
+        return made
+
+    # Nodes ----------------------------------------------------------------------------------------------------------
+
+    def set_node(self, node: NodeInfo) -> NodeChange:
+        """Add or update a node. Pods already seen on it are counted at once."""
+        row = self.index.add(node.name)
+        old = self.nodes[row] if row < len(self.nodes) else None
+        if row == len(self.nodes):
+            self.nodes.append(None)
+        self._fit()
+        change = NodeChange(
+            row,
+            added=old is None,
+            allocatable=old is None or old.allocatable != node.allocatable,
+            labels=old is None or old.labels != node.labels,
+            taints=old is None or old.taints != node.taints or old.unschedulable != node.unschedulable,
+        )
+        self.nodes[row] = node
+        if not change.any:
+            return change
+        if change.allocatable:
+            self._set_allocatable(row, node.allocatable)
+        if change.labels:
+            self.labels.set_row(row, node.labels)
+        if change.taints:
+            self.unschedulable[row] = node.unschedulable
+            self.taint_codes[row] = self._taint_code(node.taints)
+        if change.added:
+            self.alive[row] = True
+            digest = hashlib.blake2b(node.name.encode(), digest_size=8, key=self._seed).digest()
+            self.tie[row] = int.from_bytes(digest, "big") >> (64 - TIE_BITS)
+            for uid in self._on.get(node.name, ()):
+                slot = self.pods[uid]
+                slot.row = row
+                self._take(row, slot.footprint)
+        self.journal.add(row)
+        self.node_journal.add(row)
+        return change
+
+    def remove_node(self, name: str) -> int | None:
+        """Forget a node and return its row; its pods wait in case it comes back."""
+        row = self.index.remove(name)
+        if row is None:
+            return None
+        for uid in self._on.get(name, ()):
+            self.pods[uid].row = -1
+        self._corrections.pop(row, None)
+        self.nodes[row] = None
+        self.alive[row] = False
+        self.unschedulable[row] = False
+        self.taint_codes[row] = 0
+        self._usage.clear_row(row)
+        self._allocatable.clear_row(row)
+        self.labels.set_row(row, {})
+        self.journal.add(row)
+        self.node_journal.add(row)
+        return row
+
+    # Pods -----------------------------------------------------------------------------------------------------------
+
+    def assign(self, uid: str, footprint: Footprint, node: str) -> Slot:
+        """Count a pod on a node; what it took elsewhere, or with another footprint, is given back first."""
+        slot = self.pods.get(uid)
+        if slot is not None:
+            if slot.node == node and slot.footprint is footprint:
+                return slot
+            self.unassign(uid)
+        row = self.index.find(node)
+        slot = self.pods[uid] = Slot(node, -1 if row is None else row, footprint)
+        on = self._on.get(node)
+        if on is None:
+            self._on[node] = {uid}
+        else:
+            on.add(uid)
+        if row is not None:
+            self._take(row, footprint)
+            self.journal.add(row)
+        return slot
+
+    def unassign(self, uid: str) -> Slot | None:
+        """Give back what a pod took; None if it was not counted."""
+        slot = self.pods.pop(uid, None)
+        if slot is None:
+            return None
+        on = self._on[slot.node]
+        on.discard(uid)
+        if not on:
+            del self._on[slot.node]
+        if slot.row >= 0:
+            vector = slot.footprint.vector
+            self._usage.data[: len(vector), slot.row] += vector
+            self.journal.add(slot.row)
+        return slot
+
+    def assign_run(self, uids: list[str], footprint: Footprint, rows: list[int]) -> None:
+        """Count many pods of one footprint, the i-th on the i-th row, with one change of the columns."""
+        index = self.index
+        for uid, row in zip(uids, rows, strict=True):
+            node = index.name(row)
+            assert node is not None, "a pod is placed on live rows only"
+            self.pods[uid] = Slot(node, row, footprint)
+            on = self._on.get(node)
+            if on is None:
+                self._on[node] = {uid}
+            else:
+                on.add(uid)
+        touched, counts = np.unique(np.array(rows, dtype=np.int64), return_counts=True)
+        vector = footprint.vector
+        self._usage.data[: len(vector), touched] -= vector[:, None] * counts
+        self.journal.extend(touched)
+
+    def _take(self, row: int, footprint: Footprint) -> None:
+        vector = footprint.vector
+        self._usage.data[: len(vector), row] -= vector
+
+    # Corrections by the ledger --------------------------------------------------------------------------------------
+
+    def correct(self, node: str, resource: str, available: int) -> bool:
+        """The ledger says that at most ``available`` can be taken: believe it until :meth:`uncorrect`.
+
+        What others hold in flight is not in the API yet. False if the columns already say so or know no such node.
+        """
+        row = self.index.find(node)
+        if row is None:
+            return False
+        number = self.resource(resource)
+        field = FIRST + number
+        excess = self._usage.data[field, row] - min(available, _LIMIT)
+        if excess <= 0:
+            return False
+        of_row = self._corrections.setdefault(row, {})
+        of_row[field] = of_row.get(field, 0.0) + excess
+        self._usage.data[field, row] -= excess
+        self.journal.add(row)
+        return True
+
+    def uncorrect(self, node: str) -> bool:
+        """Forget what the ledger said of a node; True if there was anything."""
+        row = self.index.find(node)
+        fields = None if row is None else self._corrections.pop(row, None)
+        if row is None or fields is None:
+            return False
+        for field, excess in fields.items():
+            self._usage.data[field, row] += excess
+        self.journal.add(row)
+        return True
+
+    @property
+    def corrected(self) -> list[str]:
+        """Nodes under a correction."""
+        return [name for row in self._corrections if (name := self.index.name(row)) is not None]
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _set_allocatable(self, row: int, amounts: Mapping[str, int]) -> None:
+        numbers = {self.resources.intern(name): amount for name, amount in amounts.items()}
+        self._fit()
+        vector = np.zeros(self._allocatable.data.shape[0], dtype=np.float64)
+        for number, amount in numbers.items():
+            vector[FIRST + number] = min(amount, _LIMIT)
+        vector[0] = vector[FIRST + CPU]
+        vector[1] = vector[FIRST + MEMORY]
+        self._usage.data[:, row] += vector - self._allocatable.data[:, row]
+        self._allocatable.data[:, row] = vector
+
+    def _taint_code(self, taints: tuple[Taint, ...]) -> int:
+        if not taints:
+            return 0
+        code = self.taint_sets.intern("\n".join("\t".join(taint) for taint in taints))
+        if code == len(self.taints):
+            self.taints.append(taints)
+        return code
+
+    def _fit(self) -> None:
+        rows, fields = self.index.high, FIRST + len(self.resources)
+        self._usage.reserve(fields, rows)
+        self._allocatable.reserve(fields, rows)
+        capacity = self._usage.data.shape[1]
+        if capacity > self._capacity:
+            self.alive = _widened(self.alive, capacity)
+            self.unschedulable = _widened(self.unschedulable, capacity)
+            self.taint_codes = _widened(self.taint_codes, capacity)
+            self.tie = _widened(self.tie, capacity)
+            self.labels.reserve(capacity)
+            self._capacity = capacity
+
+
+def _widened(old: np.ndarray, rows: int) -> np.ndarray:
+    new = np.zeros(rows, dtype=old.dtype)
+    new[: len(old)] = old
+    return new

@@ -1,0 +1,135 @@
+"""Why a class fits nowhere, in the words users know: ``0/N nodes are available: ...`` (spec 10 section 5)."""
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+
+from koord.scheduler.engine.classes import Program
+from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.window import Window
+from koord.scheduler.framework.contract import PluginError
+
+NO_NODES = "no nodes available to schedule pods"
+NOTE_LIMIT = 1024
+
+
+class PluginReason(msgspec.Struct, frozen=True):
+    """How many nodes one plugin refused for one reason."""
+
+    plugin: str
+    reason: str
+    nodes: int
+    resolvable: bool = True
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """Why a pod could not be placed. ``plugins`` are those whose events may help; ``error``: a plugin failed."""
+
+    message: str
+    plugins: frozenset[str]
+    reasons: tuple[PluginReason, ...] = ()
+    total: int = 0
+    feasible: int = 0
+    error: bool = False
+
+    @property
+    def resolvable(self) -> bool:
+        """Whether taking pods away from some node could help."""
+        return any(reason.resolvable for reason in self.reasons)
+
+
+def fit_error(total: int, reasons: Iterable[tuple[str, int]], prefilter: str = "") -> str:
+    """The failure text: per reason how many nodes, sorted as text; or what PreFilter said."""
+    if total == 0:
+        return NO_NODES if not prefilter else f"0/0 nodes are available: {prefilter}."
+    if prefilter:
+        return f"0/{total} nodes are available: {prefilter}."
+    parts = sorted(f"{count} {text}" for text, count in reasons if count)
+    return f"0/{total} nodes are available: {', '.join(parts)}." if parts else f"0/{total} nodes are available"
+
+
+def nodeless(plugins: Iterable[str]) -> Diagnosis:
+    """There is no node at all; anything that any plugin waits for may help."""
+    return Diagnosis(NO_NODES, frozenset(plugins))
+
+
+def rejected(cluster: Cluster, plugin: str, text: str) -> Diagnosis:
+    """A PreFilter plugin rejected the pod as a whole."""
+    total = len(cluster)
+    return Diagnosis(
+        fit_error(total, (), text),
+        frozenset((plugin,)),
+        (PluginReason(plugin, text, total),),
+        total,
+    )
+
+
+def failed(cluster: Cluster, error: PluginError) -> Diagnosis:
+    """A plugin raised: the pod waits, the loop goes on."""
+    return Diagnosis(str(error), frozenset((error.plugin,)), (), len(cluster), 0, True)
+
+
+def diagnose(program: Program, cluster: Cluster) -> Diagnosis:
+    """Count, per plugin and reason, the nodes that refuse; a node counts under the first plugin that refuses it."""
+    total = len(cluster)
+    window = Window.full(cluster)
+    left = cluster.alive[window.rows].copy()
+    counts: dict[tuple[str, str, bool], int] = {}
+    plugins: set[str] = set()
+    if program.names is not None:
+        origin = program.names_from
+        if not program.names:
+            text = (
+                f"node(s) didn't satisfy plugin {origin[0]}"
+                if len(origin) == 1
+                else f"node(s) didn't satisfy plugin(s) [{' '.join(origin)}] simultaneously"
+            )
+            return Diagnosis(
+                fit_error(total, (), text),
+                frozenset(origin),
+                tuple(PluginReason(plugin, text, total, False) for plugin in origin),
+                total,
+            )
+        inside = np.zeros(window.size, dtype=np.bool_)
+        inside[[row for name in program.names if (row := cluster.index.find(name)) is not None]] = True
+        outside = int((left & ~inside).sum())
+        if outside:
+            text = f"node(s) didn't satisfy plugin(s) [{' '.join(origin)}]"
+            counts[(origin[0], text, False)] = outside
+            plugins.update(origin)
+        left &= inside
+    for plugin, terms in program.steps:
+        if not left.any():
+            break
+        try:
+            refused = np.zeros(window.size, dtype=np.bool_)
+            for reason in plugin.reasons(terms, window):
+                rows = reason.rows & left
+                number = int(rows.sum())
+                if number:
+                    key = (plugin.name, reason.text, reason.resolvable)
+                    counts[key] = counts.get(key, 0) + number
+                    plugins.add(plugin.name)
+                    refused |= rows
+        except Exception as error:
+            return failed(cluster, PluginError(plugin.name, "Filter", error))
+        left &= ~refused
+    by_text: dict[str, int] = {}
+    for (_, text, _), number in counts.items():
+        by_text[text] = by_text.get(text, 0) + number
+    return Diagnosis(
+        fit_error(total, by_text.items()),
+        frozenset(plugins),
+        tuple(PluginReason(plugin, text, number, open_) for (plugin, text, open_), number in sorted(counts.items())),
+        total,
+        int(left.sum()),
+    )
+
+
+def note(message: str) -> str:
+    """A message as an event's note: at most 1024 bytes, a cut one ends in `` ...``."""
+    data = message.encode()
+    if len(data) <= NOTE_LIMIT:
+        return message
+    return data[: NOTE_LIMIT - 4].decode(errors="ignore") + " ..."

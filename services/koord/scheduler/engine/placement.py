@@ -1,0 +1,315 @@
+"""The placement loop: pods in queue order onto nodes, with results equal to placing them one at a time.
+
+A pod that is placed is *assumed*: its room is taken in the columns at once, so the next pod sees it. A run of pods of
+one class is placed with a heap of best rows, each row's next keys being computed ahead; rows that no pod of the run
+touched keep their keys, so taking the heap's top is exactly what an argmax over all rows would choose.
+"""
+
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from time import perf_counter
+
+import msgspec
+import numpy as np
+
+from koord.columns.matrix import Ints
+from koord.scheduler.engine.classes import Program, SchedulingClass
+from koord.scheduler.engine.cluster import TIE_BITS, Cluster, Footprint
+from koord.scheduler.engine.diagnosis import Diagnosis, diagnose, failed, nodeless, rejected
+from koord.scheduler.engine.evaluation import Evaluation
+from koord.scheduler.engine.verdict import Verdicts
+from koord.scheduler.framework.contract import PluginError, PodRef
+from koord.scheduler.framework.profile import Profile
+
+RUN_MINIMUM = 4
+RUN_MAXIMUM = 256
+
+
+class PodInfo(msgspec.Struct):
+    """One pod to place. Equality is identity; the class is shared."""
+
+    ref: PodRef
+    class_: SchedulingClass
+    priority: int = 0
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid."""
+        return self.ref.uid
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """Where a pod goes, at which total score."""
+
+    node: str
+    score: int
+
+
+Outcome = Placed | Diagnosis
+
+
+class Engine:
+    """The cluster, a profile, and the classes evaluated last. Not thread-safe; no I/O."""
+
+    def __init__(self, cluster: Cluster, profile: Profile, *, keep: int = 256) -> None:
+        self.cluster = cluster
+        self.profile = profile
+        self.verdicts = Verdicts()
+        self._keep = keep
+        self._evaluations: OrderedDict[int, tuple[SchedulingClass, Evaluation]] = OrderedDict()
+        self._diagnoses: dict[int, tuple[int, Diagnosis]] = {}
+        self._assumed: dict[str, PodInfo] = {}
+        self.errors: deque[PluginError] = deque(maxlen=100)
+        """Errors of plugins that keep books, for whoever logs; a pod is placed all the same."""
+
+    # Placing --------------------------------------------------------------------------------------------------------
+
+    def place(self, pods: Sequence[PodInfo], outcomes: list[Outcome], *, until: float = float("inf")) -> int:
+        """Place ``pods`` in order, appending to ``outcomes``, until done or ``perf_counter()`` passes ``until``.
+
+        Answers how many were handled (at least one); call again with the rest.
+        """
+        count = len(pods)
+        start = 0
+        while start < count:
+            class_ = pods[start].class_
+            stop = start + 1
+            bound = min(count, start + RUN_MAXIMUM)
+            while stop < bound and pods[stop].class_ is class_:
+                stop += 1
+            if stop - start >= RUN_MINIMUM:
+                start += self._place_run(class_, pods[start:stop], outcomes)
+            else:
+                outcomes.append(self.place_one(pods[start]))
+                start += 1
+            if perf_counter() >= until:
+                break
+        return start
+
+    def place_one(self, pod: PodInfo) -> Outcome:
+        """Place one pod and assume it, or say why not."""
+        class_ = pod.class_
+        if not len(self.cluster):
+            return nodeless(plugin.name for plugin in self.profile.filters)
+        try:
+            evaluation = self.evaluation(class_)
+            if evaluation.program.prefilters:
+                refusal = self._prefilter(evaluation.program)
+                if refusal is not None:
+                    return refusal
+            keys = evaluation.refresh(self.cluster)
+        except PluginError as error:
+            return failed(self.cluster, error)
+        row = int(keys.argmax()) if len(keys) else -1
+        if row < 0 or keys[row] < 0:
+            return self._diagnose(class_, evaluation.program)
+        node = self.cluster.index.name(row)
+        assert node is not None, "only live rows are feasible"
+        score = int(keys[row]) >> TIE_BITS
+        self.assume(pod, node)
+        return Placed(node, score)
+
+    def _place_run(self, class_: SchedulingClass, pods: Sequence[PodInfo], outcomes: list[Outcome]) -> int:
+        """Place pods of one class; answers how many were handled (a plugin may end a run early)."""
+        cluster = self.cluster
+        try:
+            evaluation = self.evaluation(class_)
+            program = evaluation.program
+            keys = evaluation.refresh(cluster)
+            if not program.row_local or not evaluation.fixed_extremes or not len(cluster):
+                outcomes.append(self.place_one(pods[0]))
+                return 1
+            ranking = _Ranking(cluster, evaluation, class_, keys, len(pods))
+        except PluginError as error:
+            outcomes.extend([failed(cluster, error)] * len(pods))
+            return len(pods)
+        assigning = self.profile.assigning
+        footprint = class_.template.footprint
+        placed: list[PodInfo] = []
+        rows: list[int] = []
+        refusal: Diagnosis | None = None
+        index = cluster.index
+        handled = 0
+        for pod in pods:
+            if program.prefilters:
+                try:
+                    refusal = self._prefilter(program)
+                except PluginError as error:
+                    refusal = failed(cluster, error)
+                if refusal is not None:
+                    break
+            try:
+                best = ranking.take()
+            except PluginError as error:
+                refusal = failed(cluster, error)
+                break
+            if best is None:
+                break
+            key, row = best
+            placed.append(pod)
+            rows.append(row)
+            if assigning:
+                self.count(pod.ref, footprint)
+            outcomes.append(Placed(index.name(row) or "", key >> TIE_BITS))
+            handled += 1
+        if placed:
+            cluster.assign_run([pod.ref.uid for pod in placed], footprint, rows)
+            for pod in placed:
+                self._assumed[pod.ref.uid] = pod
+        if handled == len(pods):
+            return handled
+        if refusal is None:
+            refusal = self._diagnose(class_, program)
+        # What stopped this pod stops every later one of the run: nothing is given back in between.
+        outcomes.extend([refusal] * (len(pods) - handled))
+        return len(pods)
+
+    # Books ----------------------------------------------------------------------------------------------------------
+
+    def assume(self, pod: PodInfo, node: str) -> None:
+        """Count a planned pod on its node."""
+        footprint = pod.class_.template.footprint
+        self.cluster.assign(pod.ref.uid, footprint, node)
+        self._assumed[pod.ref.uid] = pod
+        self.count(pod.ref, footprint)
+
+    def forget(self, uid: str) -> bool:
+        """Take a planned pod back; False if it was not planned here (or was confirmed)."""
+        pod = self._assumed.pop(uid, None)
+        if pod is None:
+            return False
+        self.cluster.unassign(uid)
+        self.uncount(pod.ref, pod.class_.template.footprint)
+        return True
+
+    def confirm(self, uid: str) -> bool:
+        """The API shows the pod on its node: it is counted like any other from now on, not to be forgotten."""
+        return self._assumed.pop(uid, None) is not None
+
+    def assumed(self, uid: str) -> bool:
+        """Whether the pod is planned and not seen bound."""
+        return uid in self._assumed
+
+    def count(self, pod: PodRef, footprint: Footprint) -> None:
+        """Tell the plugins that keep books of a pod that has a node now."""
+        for plugin in self.profile.assigning:
+            try:
+                plugin.assigned(pod, footprint)
+            except Exception as error:
+                self.errors.append(PluginError(plugin.name, "Reserve", error))
+
+    def uncount(self, pod: PodRef, footprint: Footprint) -> None:
+        """Tell the plugins that keep books of a pod that has its node no longer."""
+        for plugin in self.profile.assigning:
+            try:
+                plugin.unassigned(pod, footprint)
+            except Exception as error:
+                self.errors.append(PluginError(plugin.name, "Unreserve", error))
+
+    # Asking ---------------------------------------------------------------------------------------------------------
+
+    def evaluation(self, class_: SchedulingClass) -> Evaluation:
+        """The kept ranking of a class, made if need be. PluginError: a plugin failed on the class."""
+        key = id(class_)
+        entry = self._evaluations.get(key)
+        if entry is not None:
+            self._evaluations.move_to_end(key)
+            return entry[1]
+        program = class_.compiled(self.profile, self.cluster, self.verdicts)
+        evaluation = Evaluation(program)
+        self._evaluations[key] = (class_, evaluation)
+        if len(self._evaluations) > self._keep:
+            dropped, _ = self._evaluations.popitem(last=False)
+            self._diagnoses.pop(dropped, None)
+        return evaluation
+
+    def could_fit(self, class_: SchedulingClass) -> bool:
+        """Whether a pod of the class would be placed now; costs one refresh, not one per pod."""
+        try:
+            evaluation = self.evaluation(class_)
+            if self._prefilter(evaluation.program) is not None:
+                return False
+            keys = evaluation.refresh(self.cluster)
+        except PluginError:
+            return False
+        return bool(len(keys)) and int(keys.max()) >= 0
+
+    def explain(self, class_: SchedulingClass) -> Diagnosis:
+        """A fresh diagnosis, also of a class that fits (``feasible`` > 0)."""
+        if not len(self.cluster):
+            return nodeless(plugin.name for plugin in self.profile.filters)
+        try:
+            program = self.evaluation(class_).program
+            refusal = self._prefilter(program)
+        except PluginError as error:
+            return failed(self.cluster, error)
+        return refusal if refusal is not None else diagnose(program, self.cluster)
+
+    def _prefilter(self, program: Program) -> Diagnosis | None:
+        for plugin, terms in program.prefilters:
+            try:
+                text = plugin.prefilter(terms)
+            except Exception as error:
+                raise PluginError(plugin.name, "PreFilter", error) from error
+            if text is not None:
+                return rejected(self.cluster, plugin.name, text)
+        return None
+
+    def _diagnose(self, class_: SchedulingClass, program: Program) -> Diagnosis:
+        """The diagnosis as of the journal's end, kept until something changes: many equal pods cost one."""
+        position = self.cluster.journal.end
+        kept = self._diagnoses.get(id(class_))
+        if kept is not None and kept[0] == position:
+            return kept[1]
+        made = diagnose(program, self.cluster)
+        self._diagnoses[id(class_)] = (position, made)
+        return made
+
+
+class _Ranking:
+    """The best rows of one class for a run of at most ``wanted`` pods, with the keys of what comes after each."""
+
+    def __init__(
+        self, cluster: Cluster, evaluation: Evaluation, class_: SchedulingClass, keys: Ints, wanted: int
+    ) -> None:
+        self._cluster = cluster
+        self._evaluation = evaluation
+        self._footprint = class_.template.footprint
+        # Each pod uses at most one row that was untouched before it, so the best `wanted` rows always hold the choice.
+        if len(keys) > wanted:
+            best = np.argpartition(keys, len(keys) - wanted)[len(keys) - wanted :]
+        else:
+            best = np.arange(len(keys))
+        best = best[keys[best] >= 0]
+        order = best[np.argsort(-keys[best])]
+        self._heap: list[tuple[int, int]] = list(zip((-keys[order]).tolist(), order.tolist(), strict=True))
+        self._ahead: dict[int, list[int]] = {}
+        self._level: dict[int, int] = {}
+        if len(order):
+            depth = int(min(8, max(1, 2 * wanted // len(order) + 1)))
+            rows = np.repeat(order, depth)
+            counts = np.tile(np.arange(1, depth + 1, dtype=np.float64), len(order))
+            ahead = evaluation.ahead(cluster, self._footprint, rows, counts).reshape(len(order), depth).tolist()
+            self._ahead = dict(zip(order.tolist(), ahead, strict=True))
+
+    def take(self) -> tuple[int, int] | None:
+        """Key and row of the best choice, which is used up by this; None: no row is feasible."""
+        heap = self._heap
+        if not heap:
+            return None
+        negative, row = heap[0]
+        level = self._level.get(row, 0)
+        ahead = self._ahead[row]
+        if level == len(ahead):
+            depth = min(2 * level, 256)
+            counts = np.arange(level + 1, level + depth + 1, dtype=np.float64)
+            rows = np.full(depth, row, dtype=np.int64)
+            ahead.extend(self._evaluation.ahead(self._cluster, self._footprint, rows, counts).tolist())
+        self._level[row] = level + 1
+        following = ahead[level]
+        if following >= 0:
+            heapq.heapreplace(heap, (-following, row))
+        else:
+            heapq.heappop(heap)
+        return -negative, row

@@ -1,0 +1,58 @@
+"""A window on the cluster: all rows or a few, as they are or as they would be. The only way a plugin sees amounts.
+
+One code path serves the full pass (``rows`` is a slice, amounts are views), the incremental pass (``rows`` is an array,
+amounts are gathered) and looking ahead (amounts as they would be after some more pods of the same class).
+"""
+
+from koord.columns.matrix import Floats, Ints
+from koord.scheduler.engine.cluster import FIRST, Cluster
+
+
+class Window:
+    """``rows`` of ``cluster`` with their amounts. Index any per-row column of the cluster with ``rows``.
+
+    Plugins must not write to anything they get from a window.
+    """
+
+    __slots__ = ("_allocatable", "_usage", "cluster", "rows", "size")
+
+    def __init__(self, cluster: Cluster, rows: slice | Ints, size: int, usage: Floats, allocatable: Floats) -> None:
+        self.cluster = cluster
+        self.rows = rows
+        self.size = size
+        self._usage = usage
+        self._allocatable = allocatable
+
+    @classmethod
+    def full(cls, cluster: Cluster) -> "Window":
+        """Every row, nothing copied."""
+        high = cluster.high
+        return cls(cluster, slice(0, high), high, cluster.usage[:, :high], cluster.allocatable[:, :high])
+
+    @classmethod
+    def some(cls, cluster: Cluster, rows: Ints) -> "Window":
+        """A few rows, gathered; repeats are allowed."""
+        usage = cluster.usage.take(rows, axis=1)
+        return cls(cluster, rows, len(rows), usage, cluster.allocatable.take(rows, axis=1))
+
+    @classmethod
+    def ahead(cls, cluster: Cluster, rows: Ints, vector: Floats, counts: Floats) -> "Window":
+        """``rows[i]`` as it would be with ``counts[i]`` more pods that each take ``vector``."""
+        usage = cluster.usage.take(rows, axis=1)
+        usage[: len(vector)] -= vector[:, None] * counts
+        return cls(cluster, rows, len(rows), usage, cluster.allocatable.take(rows, axis=1))
+
+    def free(self, resource: int) -> Floats:
+        """Free amount of a resource on each row: allocatable less what assigned pods request (may be negative)."""
+        free: Floats = self._usage[FIRST + resource]
+        return free
+
+    def allocated(self, resource: int) -> Floats:
+        """Allocatable amount of a resource on each row."""
+        allocated: Floats = self._allocatable[FIRST + resource]
+        return allocated
+
+    def nonzero_free(self, which: int) -> Floats:
+        """Free cpu (0) or memory (1), every container without a request counted with the floor of spec 10 3.15."""
+        free: Floats = self._usage[which]
+        return free

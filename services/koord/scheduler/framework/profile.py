@@ -1,0 +1,49 @@
+"""A profile: the plugins in force, their order and weights. A node counts under the first plugin that refuses it."""
+
+from collections.abc import Iterable, Mapping
+
+from koord.scheduler.framework.contract import (
+    AssignPlugin,
+    FilterPlugin,
+    Plugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    ScorePlugin,
+)
+from koord.scheduler.framework.events import ALL_EVENTS, ClusterEvent
+
+
+class ProfileError(ValueError):
+    """A profile that cannot be used; names the plugin and the rule."""
+
+
+class Profile:
+    """Plugins by extension point. A plugin with weight 0 is not asked for scores."""
+
+    def __init__(self, plugins: Iterable[Plugin], weights: Mapping[str, int] | None = None) -> None:
+        self.plugins = tuple(plugins)
+        weights = weights or {}
+        names = [plugin.name for plugin in self.plugins]
+        for name in names:
+            if names.count(name) > 1:
+                raise ProfileError(f"plugin {name}: listed twice")
+        for name, weight in weights.items():
+            if name not in names:
+                raise ProfileError(f"weights.{name}: no such plugin; known: {', '.join(names)}")
+            if not 0 <= weight <= 10_000:
+                raise ProfileError(f"weights.{name}: {weight} is not in 0..10000")
+        self.pre_enqueue = tuple(plugin for plugin in self.plugins if isinstance(plugin, PreEnqueuePlugin))
+        self.prefilters = tuple(plugin for plugin in self.plugins if isinstance(plugin, PreFilterPlugin))
+        self.filters = tuple(plugin for plugin in self.plugins if isinstance(plugin, FilterPlugin))
+        self.scores = tuple(
+            (plugin, weights.get(plugin.name, 1))
+            for plugin in self.plugins
+            if isinstance(plugin, ScorePlugin) and weights.get(plugin.name, 1)
+        )
+        self.assigning = tuple(plugin for plugin in self.plugins if isinstance(plugin, AssignPlugin))
+        self.pod_keys = tuple(sorted({key for plugin in self.plugins for key in plugin.pod_keys}))
+        self._events = {plugin.name: plugin.events for plugin in self.plugins}
+
+    def events(self, plugin: str) -> frozenset[ClusterEvent]:
+        """Events that may help a pod which ``plugin`` rejected; every event for a plugin not of this profile."""
+        return self._events.get(plugin, ALL_EVENTS)

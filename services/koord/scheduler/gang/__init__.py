@@ -1,0 +1,1 @@
+"""Gangs: who belongs together, how many are needed, and planning them whole."""

@@ -1,0 +1,93 @@
+"""NodeResourcesBalancedAllocation: prefer nodes whose resources are used in equal shares. Spec 10 section 3.15."""
+
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+
+from koord.columns.matrix import Bools, Floats
+from koord.scheduler.engine.cluster import FIRST, Cluster
+from koord.scheduler.engine.window import Window
+from koord.scheduler.framework.contract import ScorePlugin, Template, Terms
+from koord.scheduler.framework.events import ClusterEvent
+
+
+class BalancedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The resources to keep in balance."""
+
+    resources: tuple[str, ...] = ("cpu", "memory")
+
+
+class BalancedTerms(msgspec.Struct, frozen=True):
+    """Number and requested amount of each resource that counts."""
+
+    parts: tuple[tuple[int, float], ...]
+
+
+class NodeResourcesBalancedAllocation(ScorePlugin):
+    """100 less the standard deviation of the used fractions, with real requests (no floor)."""
+
+    name: ClassVar[str] = "NodeResourcesBalancedAllocation"
+    events: ClassVar[frozenset[ClusterEvent]] = frozenset()
+
+    def __init__(self, settings: BalancedSettings | None = None) -> None:
+        self.settings = settings or BalancedSettings()
+
+    def score_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """None if the pod requests none of the resources."""
+        names = [name for name in self.settings.resources if name in ("cpu", "memory") or template.request.get(name, 0)]
+        numbers = [cluster.resource(name) for name in names]
+        vector = template.footprint.vector
+        amounts = [float(vector[FIRST + n]) if FIRST + n < len(vector) else 0.0 for n in numbers]
+        return BalancedTerms(tuple(zip(numbers, amounts, strict=True))) if any(amounts) else None
+
+    def score(self, terms: Terms, window: Window) -> Floats:
+        """trunc((1 − std)·100); one resource: std 0; two: half their distance; more: the population's."""
+        assert isinstance(terms, BalancedTerms)
+        fractions: list[Floats] = []
+        lacking: list[Bools] = []
+        some_lack = False
+        for number, added in terms.parts:
+            capacity = window.allocated(number)
+            used = capacity - window.free(number)
+            used += added
+            if capacity.size and capacity.min() <= 0.0:
+                lack: Bools = capacity <= 0.0
+                some_lack = True
+                used = np.divide(used, capacity, out=np.zeros(window.size), where=~lack)
+            else:
+                lack = np.zeros(0, dtype=np.bool_)
+                used /= capacity
+            fractions.append(np.minimum(used, 1.0, out=used))
+            lacking.append(lack)
+        if some_lack:
+            deviation = _deviation_where(fractions, [lack if len(lack) else None for lack in lacking], window.size)
+        elif len(fractions) == 1:
+            return np.full(window.size, 100.0)
+        elif len(fractions) == 2:
+            deviation = np.subtract(fractions[0], fractions[1], out=fractions[0])
+            np.abs(deviation, out=deviation)
+            deviation /= 2.0
+        else:
+            stack = np.stack(fractions)
+            deviation = np.sqrt(((stack - stack.mean(axis=0)) ** 2).mean(axis=0))
+        np.subtract(1.0, deviation, out=deviation)
+        deviation *= 100.0
+        return np.trunc(deviation, out=deviation)
+
+
+def _deviation_where(fractions: list[Floats], lacking: list[Bools | None], size: int) -> Floats:
+    """The deviation over the resources that each node has."""
+    present = np.stack([np.ones(size) if lack is None else (~lack).astype(np.float64) for lack in lacking])
+    stack = np.stack(fractions) * present
+    count = present.sum(axis=0)
+    mean = np.divide(stack.sum(axis=0), count, out=np.zeros(size), where=count > 0)
+    squares = ((stack - mean) ** 2 * present).sum(axis=0)
+    deviation: Floats = np.sqrt(np.divide(squares, count, out=np.zeros(size), where=count > 0))
+    two = count == 2
+    if two.any():
+        # Upstream takes half the distance for two resources; keep its exact number.
+        top = np.where(present > 0, stack, -np.inf).max(axis=0)
+        low = np.where(present > 0, stack, np.inf).min(axis=0)
+        deviation[two] = (np.abs(top - low) / 2.0)[two]
+    return deviation

@@ -1,0 +1,1 @@
+"""Which pod or gang is tried next: active, backoff, unschedulable and gated places, and the events that wake them."""
