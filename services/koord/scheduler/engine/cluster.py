@@ -79,7 +79,7 @@ class Footprint:
             self.vector[FIRST + number] = min(amount, _LIMIT)
 
 
-class Slot(msgspec.Struct):
+class Slot(msgspec.Struct, gc=False):
     """Where a pod is counted: on ``row``, or -1 while its node is not known."""
 
     node: str

@@ -26,7 +26,7 @@ RUN_MINIMUM = 4
 RUN_MAXIMUM = 256
 
 
-class PodInfo(msgspec.Struct):
+class PodInfo(msgspec.Struct, gc=False, eq=False):
     """One pod to place. Equality is identity; the class is shared."""
 
     ref: PodRef
@@ -39,7 +39,7 @@ class PodInfo(msgspec.Struct):
         return self.ref.uid
 
 
-class Placed(msgspec.Struct, frozen=True):
+class Placed(msgspec.Struct, frozen=True, gc=False):
     """Where a pod goes, at which total score."""
 
     node: str
