@@ -11,6 +11,7 @@ from koord.kube.resources import (
     BY_TOKEN,
     ELASTIC_QUOTAS,
     JOBS,
+    NAMESPACES,
     POD_GROUPS,
     PODS,
     PYTORCHJOBS,
@@ -32,10 +33,10 @@ def _tokens(*resources: Resource) -> frozenset[str]:
 ALLOWED: Mapping[tuple[str, str], frozenset[str]] = {
     ("scheduler", "bind"): _tokens(PODS),
     ("scheduler", "patch"): _tokens(PODS, POD_GROUPS),
-    ("queue", "create"): _tokens(QUEUE_UNITS, QUEUES),
+    ("queue", "create"): _tokens(QUEUE_UNITS, QUEUES, NAMESPACES),
     ("queue", "patch"): _tokens(QUEUE_UNITS, QUEUES, *_JOB_KINDS),
     ("queue", "delete"): _tokens(QUEUE_UNITS, QUEUES),
-    ("quota", "create"): _tokens(ELASTIC_QUOTAS),
+    ("quota", "create"): _tokens(ELASTIC_QUOTAS, NAMESPACES),
     ("quota", "patch"): _tokens(ELASTIC_QUOTAS),
 }
 """Events may be recorded by every service on every object; they are best effort and limited in rate."""
