@@ -6,6 +6,7 @@ from typing import Any
 _TOKEN = re.compile(
     r"""\.(?P<field>(?:[^.\[\]\\]|\\.)+)
       | \[(?P<index>-?\d+)\]
+      | \[(?P<slice>-?\d*:-?\d*)\]
       | \[(?P<all>\*)\]
       | \['(?P<quoted>(?:[^'\\]|\\.)*)'\]
       | \[\?\(\s*@\.(?P<key>[^\s=!<>]+?)\s*==\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s)]+))\s*\)\]
@@ -59,6 +60,9 @@ def _step(token: re.Match[str]) -> tuple[str, Any]:
         return "field", re.sub(r"\\(.)", r"\1", quoted)
     if (index := token["index"]) is not None:
         return "index", int(index)
+    if (part := token["slice"]) is not None:
+        start, _, end = part.partition(":")
+        return "slice", slice(int(start) if start else None, int(end) if end else None)
     if token["all"] is not None:
         return "all", None
     value = next(text for text in (token["double"], token["single"], token["bare"]) if text is not None)
@@ -72,6 +76,8 @@ def _walk(node: Any, kind: str, argument: Any) -> list[Any]:
         return list(node.values()) if isinstance(node, dict) else list(node) if isinstance(node, list) else []
     if not isinstance(node, list):
         return []
+    if kind == "slice":
+        return list(node[argument])
     if kind == "index":
         return [node[argument]] if -len(node) <= argument < len(node) else []
     keys, wanted = argument
