@@ -97,6 +97,18 @@ class HotClient(Client):
         self._queue(f"SUB {subject}  {self._sid}\r\n".encode())
         return subscription
 
+    async def barrier(self, timeout: float = 5.0) -> None:
+        """Return once the server has worked off everything sent so far, subscriptions included.
+
+        nats-py's own ``flush`` writes its PING ahead of what waits in the buffer, so the buffer goes out first here.
+        nats.errors.Error or TimeoutError when the connection is away.
+        """
+        if self.is_connected and self._flush_queue is not None:
+            written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            await self._flush_queue.put(written)
+            await asyncio.wait_for(written, timeout)
+        await self.flush(timeout=max(1, int(timeout)))
+
     def drop(self, subscription: Subscription) -> None:
         """End a hot subscription at once, without awaiting; harmless when it ended already."""
         sid = subscription._id

@@ -6,6 +6,7 @@ connection is away nothing is lost that a caller holds a future for; core messag
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 
@@ -170,13 +171,23 @@ class Bus:
             except Exception:
                 log.exception("the handler of %s failed on %s", subject, msg.subject)
 
-        return await self.nc.subscribe(
+        subscription = await self.nc.subscribe(
             subject, queue=queue, cb=call, pending_msgs_limit=1 << 20, pending_bytes_limit=256 << 20
         )
+        if self.connected:
+            await self.barrier()  # the server knows it before the caller goes on
+        return subscription
 
     def subscribe_raw(self, subject: str, handler: HotHandler) -> Subscription:
         """A hot subscription: raw bytes to a plain function (see :mod:`koord.bus.client`)."""
         return self.nc.subscribe_hot(subject, handler)
+
+    async def barrier(self) -> None:
+        """Return once the server has worked off everything sent so far (subscriptions included). BusUnavailable."""
+        try:
+            await self.nc.barrier()
+        except (nats.errors.Error, TimeoutError, OSError) as error:
+            raise BusUnavailable(f"NATS at {self.url}: {error or 'no answer'}") from error
 
     def unsubscribe_raw(self, subscription: Subscription) -> None:
         """End a hot subscription."""
@@ -239,11 +250,12 @@ class Bus:
                 task.cancel()
         if self.connected:
             try:
-                await self.nc.flush(timeout=2)
+                await self.nc.barrier(2.0)
             except (nats.errors.Error, TimeoutError, OSError) as error:
                 log.debug("flush before closing: %s", error)
         self.acks.close()
-        await self.nc.close()
+        with contextlib.suppress(OSError):  # the socket may have broken a moment ago
+            await self.nc.close()
 
     async def __aenter__(self) -> "Bus":
         return self

@@ -71,12 +71,13 @@ class KvLease:
 
     async def release(self) -> None:
         """Give the role back at once, if it is held."""
+        held = not self.lost.is_set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
         revision, self._revision = self._revision, 0
-        if revision and not self.lost.is_set() and self._bus.connected:
+        if revision and held and self._bus.connected:
             try:
                 bucket = await self._bucket()
                 await bucket.delete(self.role, last=revision)
