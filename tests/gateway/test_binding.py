@@ -280,7 +280,7 @@ async def test_a_refusal_after_an_unknown_outcome_settles_first(bed: Bed) -> Non
     assert SETTLED in stored["metadata"]["annotations"]
     assert (await bed.state(pod), await bed.held()) == ("none", 0)
     # The lost request, should it arrive late, fails on its version.
-    late = [sent for sent in bed.wire.sent if sent[1].endswith("/binding")][0]
+    late = next(sent for sent in bed.wire.sent if sent[1].endswith("/binding"))
     answer = await bed.wire.client.request("POST", late[1], late[2])
     assert answer.status == 409
     assert await bed.node_of("a") is None

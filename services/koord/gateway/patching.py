@@ -34,7 +34,9 @@ def with_preconditions(body: bytes, kind: PatchKind, uid: str, resource_version:
         raise PatchError(f"a {kind} patch is an object")
     if not checks:
         return body
-    metadata = patch.get("metadata") or {}
+    metadata = patch.get("metadata")
+    if metadata is None:
+        metadata = {}
     if not isinstance(metadata, dict):
         raise PatchError("metadata: not an object")
     return msgspec.json.encode({**patch, "metadata": {**metadata, **checks}})

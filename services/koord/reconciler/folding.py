@@ -1,0 +1,225 @@
+"""From API objects to observations for the ledger. Pure: changes in, observations out.
+
+Takes and charges come from the same functions of the pod (``koord.accounting``), so that observing a pod that koord
+bound changes no sum. What was folded is remembered by uid: a change that moves no charge (a pod that begins to run, a
+node's heartbeat) costs no call.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from koord.accounting.quotas import QuotaTree, QuotaTreeError
+from koord.accounting.requests import amounts
+from koord.accounting.takes import Take, node_item, pod_takes, unit_takes
+from koord.kube.protocol.queue import RELATED_QUEUE_UNIT, lookup
+from koord.kube.protocol.quota import quota_label
+from koord.kube.quantity import QuantityError
+from koord.kube.quotas import ElasticQuota
+from koord.ledger.model import (
+    ItemClosed,
+    NodeSeen,
+    Observation,
+    PodGone,
+    PodSeen,
+    UnitGone,
+    UnitSeen,
+    UnitUnbound,
+)
+from koord.reconciler.sights import MetaSight, NodeSight, PodSight, SightError, UnitSight, request_of
+
+ENDED_PHASES = frozenset(("Succeed", "Failed"))
+PATIENCE_S = 1.0
+"""How long a pod or unit waits for the quota that it names (it may be on its way) before it is charged elsewhere."""
+_NO_LABELS: dict[str, str] = {}
+
+
+class Problem(Exception):
+    """An object that cannot be charged as it stands: names it, the field and the rule."""
+
+
+class Folder:
+    """Turns changes into observations; ``problems`` collects what was wrong with objects."""
+
+    def __init__(self) -> None:
+        self.tree = QuotaTree()
+        self.problems: list[tuple[str, MetaSight, str]] = []
+        self._pods: dict[str, tuple[str, tuple[Take, ...]]] = {}
+        self._units: dict[str, tuple[Take, ...]] = {}
+        self._nodes: dict[str, dict[str, int]] = {}
+        self._late: dict[str, tuple[PodSight | UnitSight, float]] = {}
+
+    @property
+    def charged(self) -> int:
+        """Pods and units that are charged, as far as folded."""
+        return len(self._pods) + len(self._units)
+
+    def charged_uids(self) -> Iterator[str]:
+        """Their uids."""
+        yield from self._pods
+        yield from self._units
+
+    def forget(self) -> None:
+        """The ledger was emptied: everything has to be told again."""
+        self._pods.clear()
+        self._units.clear()
+        self._nodes.clear()
+        self._late.clear()
+
+    # Nodes --------------------------------------------------------------------------------------------------------
+
+    def node(self, old: NodeSight | None, new: NodeSight | None, version: str) -> list[Observation]:
+        """A node appeared, changed or went."""
+        if new is None:
+            assert old is not None
+            self._nodes.pop(old.metadata.name, None)
+            return [ItemClosed(node_item(old.metadata.name), version)]
+        name = new.metadata.name
+        try:
+            limits = amounts(new.status.allocatable or {}, "status.allocatable")
+        except QuantityError as error:
+            self.problems.append(("Node", new.metadata, str(error)))
+            return []  # the last good room stays in force
+        if self._nodes.get(name) == limits:
+            return []
+        self._nodes[name] = limits
+        return [NodeSeen(node_item(name), limits, new.metadata.resource_version)]
+
+    # Quotas -------------------------------------------------------------------------------------------------------
+
+    def quota(self, old: ElasticQuota | None, new: ElasticQuota | None, now: float) -> list[Observation]:
+        """A quota appeared, changed or went. Records stand; those who waited for it are folded now."""
+        try:
+            if new is not None:
+                self.tree.set(new)
+            elif old is not None:
+                self.tree.remove(old.metadata.name, old.metadata.namespace)
+        except ValueError as error:
+            quota = new or old
+            assert quota is not None
+            meta = MetaSight(quota.metadata.name, quota.metadata.namespace, quota.metadata.uid)
+            self.problems.append(("ElasticQuota", meta, str(error)))
+            return []
+        return self.late(now) if self._late else []
+
+    def late(self, now: float, *, all_: bool = False) -> list[Observation]:
+        """Those who waited for a quota that is there now, or waited long enough."""
+        found: list[Observation] = []
+        for uid, (waiting, since) in list(self._late.items()):
+            known = self._quota_known(waiting.metadata)
+            if known or all_ or now - since >= PATIENCE_S:
+                del self._late[uid]
+                found += self._pod_seen(waiting) if isinstance(waiting, PodSight) else self._unit_seen(waiting)
+        return found
+
+    # Pods ---------------------------------------------------------------------------------------------------------
+
+    def pod(self, old: PodSight | None, new: PodSight | None, version: str, now: float) -> list[Observation]:
+        """A pod appeared, changed or went."""
+        found: list[Observation] = []
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            found += self._pod_gone(old.metadata, version if new is None else "")
+        if new is None:
+            return found
+        if new.terminal:
+            if old is None or not old.terminal or old.metadata.uid != new.metadata.uid:
+                found += self._pod_gone(new.metadata, new.metadata.resource_version)
+        elif new.spec.node_name:
+            if self._must_wait(new, now):
+                return found
+            found += self._pod_seen(new)
+        return found
+
+    def _pod_gone(self, meta: MetaSight, version: str) -> list[Observation]:
+        self._pods.pop(meta.uid, None)
+        self._late.pop(meta.uid, None)
+        return [PodGone(meta.uid, meta.namespace, meta.name, version)]
+
+    def _pod_seen(self, pod: PodSight) -> list[Observation]:
+        meta, node = pod.metadata, pod.spec.node_name or ""
+        labels = meta.labels or _NO_LABELS
+        try:
+            request = request_of(pod)
+        except SightError as error:
+            self.problems.append(("Pod", meta, str(error)))
+            request = {}
+        quota = self.tree.quota_of_pod(labels, meta.namespace)
+        owned = meta.annotations is not None and bool(lookup(meta.annotations, RELATED_QUEUE_UNIT))
+        takes = pod_takes(request, node, self._chain(quota, meta), unit_owned=owned)
+        if self._pods.get(meta.uid) == (node, takes):
+            return []
+        self._pods[meta.uid] = (node, takes)
+        return [PodSeen(meta.uid, meta.namespace, meta.name, node, takes, meta.resource_version)]
+
+    # Units --------------------------------------------------------------------------------------------------------
+
+    def unit(self, old: UnitSight | None, new: UnitSight | None, version: str, now: float) -> list[Observation]:
+        """A QueueUnit appeared, changed or went."""
+        found: list[Observation] = []
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            found += self._unit_gone(old.metadata, version if new is None else "")
+        if new is None:
+            return found
+        meta = new.metadata
+        if new.status.phase in ENDED_PHASES:
+            if old is None or old.status.phase not in ENDED_PHASES or old.metadata.uid != meta.uid:
+                found += self._unit_gone(meta, meta.resource_version)
+        elif new.status.admissions:
+            if not self._must_wait(new, now):
+                found += self._unit_seen(new)
+        elif self._units.pop(meta.uid, None) is not None or (old is not None and old.status.admissions):
+            self._late.pop(meta.uid, None)
+            found.append(UnitUnbound(meta.uid, meta.namespace, meta.name, meta.resource_version))
+        return found
+
+    def _unit_gone(self, meta: MetaSight, version: str) -> list[Observation]:
+        self._units.pop(meta.uid, None)
+        self._late.pop(meta.uid, None)
+        return [UnitGone(meta.uid, meta.namespace, meta.name, version)]
+
+    def _unit_seen(self, unit: UnitSight) -> list[Observation]:
+        meta = unit.metadata
+        try:
+            total = amounts(unit.spec.resource or unit.spec.request or {}, "spec.resource")
+        except QuantityError as error:
+            self.problems.append(("QueueUnit", meta, str(error)))
+            total = {}
+        quota = self.tree.quota_of_unit(meta.labels or _NO_LABELS, meta.namespace)
+        takes = unit_takes(total, self._chain(quota, meta))
+        if self._units.get(meta.uid) == takes:
+            return []
+        self._units[meta.uid] = takes
+        return [UnitSeen(meta.uid, meta.namespace, meta.name, takes, meta.resource_version)]
+
+    # Everything ---------------------------------------------------------------------------------------------------
+
+    def everything(
+        self, nodes: Iterable[NodeSight], pods: Iterable[PodSight], units: Iterable[UnitSight], now: float
+    ) -> list[Observation]:
+        """All live objects, told anew; nodes first, so that charges meet open items."""
+        self.forget()
+        found: list[Observation] = []
+        for node in nodes:
+            found += self.node(None, node, "")
+        for pod in pods:
+            found += self.pod(None, pod, "", now)
+        for unit in units:
+            found += self.unit(None, unit, "", now)
+        return found + self.late(now, all_=True)
+
+    def _must_wait(self, one: PodSight | UnitSight, now: float) -> bool:
+        """Whether it names a quota that is not known yet; then it is kept until :meth:`late`."""
+        uid = one.metadata.uid
+        if uid in self._pods or uid in self._units or self._quota_known(one.metadata):
+            return False
+        _, since = self._late.get(uid, (one, now))
+        self._late[uid] = (one, since)
+        return True
+
+    def _quota_known(self, meta: MetaSight) -> bool:
+        named = quota_label(meta.labels) if meta.labels else ""
+        return not named or named in self.tree
+
+    def _chain(self, quota: str, meta: MetaSight) -> tuple[str, ...]:
+        try:
+            return self.tree.chain(quota, f"{meta.namespace}/{meta.name}")
+        except QuotaTreeError:
+            return ()  # no such quota, or its parents form a cycle: the node is charged, no quota is

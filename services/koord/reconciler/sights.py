@@ -1,0 +1,143 @@
+"""Pods, nodes and QueueUnits as the reconciler reads them: the few fields that charges depend on.
+
+A pod passes three times (created, bound, running), so its containers are not decoded each time: their bytes are the
+key of its request, and pods made from one template share them.
+"""
+
+from typing import Final
+
+import msgspec
+
+from koord.accounting.requests import pod_request
+from koord.kube.meta import ResourceList
+from koord.kube.pods import FAILED, SUCCEEDED, PodSpec
+
+_NONE: Final = msgspec.Raw(b"")
+_MEMO: Final = 8192
+
+Parts = tuple[bytes, bytes, bytes, bytes]
+
+
+class SightError(ValueError):
+    """A spec whose request cannot be computed; names the field and the rule."""
+
+
+class MetaSight(msgspec.Struct, rename="camel", gc=False):
+    """Metadata."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class PodSpecSight(msgspec.Struct, rename="camel", gc=False):
+    """A pod's node, and the bytes that decide its request (``parts``, filled after decoding)."""
+
+    node_name: str | None = None
+    containers: msgspec.Raw = _NONE
+    init_containers: msgspec.Raw = _NONE
+    overhead: msgspec.Raw = _NONE
+    resources: msgspec.Raw = _NONE
+    parts: Parts | None = None
+
+    def __post_init__(self) -> None:
+        # A Raw is a window on the whole message: keep the bytes, once per template, and let the message go.
+        parts = (bytes(self.containers), bytes(self.init_containers), bytes(self.overhead), bytes(self.resources))
+        self.parts = _interned.setdefault(parts, parts)
+        if len(_interned) > _MEMO:
+            _interned.clear()
+        self.containers = self.init_containers = self.overhead = self.resources = _NONE
+
+
+class ConditionSight(msgspec.Struct, rename="camel", gc=False):
+    """A condition's type, status and time."""
+
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+
+class PodStatusSight(msgspec.Struct, rename="camel", gc=False):
+    """A pod's phase and conditions."""
+
+    phase: str = ""
+    conditions: list[ConditionSight] | None = None
+
+
+class PodSight(msgspec.Struct, rename="camel", gc=False):
+    """A pod."""
+
+    metadata: MetaSight
+    spec: PodSpecSight = msgspec.field(default_factory=PodSpecSight)
+    status: PodStatusSight = msgspec.field(default_factory=PodStatusSight)
+
+    @property
+    def terminal(self) -> bool:
+        """Whether it has ended and holds nothing any more."""
+        return self.status.phase in (SUCCEEDED, FAILED)
+
+
+class NodeStatusSight(msgspec.Struct, rename="camel", gc=False):
+    """A node's room."""
+
+    allocatable: ResourceList | None = None
+
+
+class NodeSight(msgspec.Struct, rename="camel", gc=False):
+    """A node."""
+
+    metadata: MetaSight
+    status: NodeStatusSight = msgspec.field(default_factory=NodeStatusSight)
+
+
+class UnitSpecSight(msgspec.Struct, rename="camel", gc=False):
+    """What a QueueUnit asks for."""
+
+    resource: ResourceList | None = None
+    request: ResourceList | None = None
+
+
+class AdmissionSight(msgspec.Struct, gc=False):
+    """One admitted pod set."""
+
+    name: str = ""
+
+
+class UnitStatusSight(msgspec.Struct, rename="camel", gc=False):
+    """Whether a QueueUnit holds room."""
+
+    phase: str = ""
+    admissions: list[AdmissionSight] | None = None
+
+
+class UnitSight(msgspec.Struct, rename="camel", gc=False):
+    """A QueueUnit."""
+
+    metadata: MetaSight
+    spec: UnitSpecSight = msgspec.field(default_factory=UnitSpecSight)
+    status: UnitStatusSight = msgspec.field(default_factory=UnitStatusSight)
+
+
+_interned: dict[Parts, Parts] = {}
+_requests: dict[Parts, dict[str, int]] = {}
+
+
+def request_of(pod: PodSight) -> dict[str, int]:
+    """What the pod asks for; SightError names the field and the rule. The answer is shared: do not change it."""
+    parts = pod.spec.parts
+    assert parts is not None
+    request = _requests.get(parts)
+    if request is None:
+        names = (b'"containers":', b'"initContainers":', b'"overhead":', b'"resources":')
+        body = b"{%s}" % b",".join(name + part for name, part in zip(names, parts, strict=True) if part)
+        try:
+            request = pod_request(msgspec.json.decode(body, type=PodSpec))
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise SightError(f"spec: {error}") from error
+        if len(_requests) >= _MEMO:
+            _requests.clear()
+        _requests[parts] = request
+    return request
