@@ -155,7 +155,7 @@ class QueueUnitStatus(View, frozen=True):
     last_allocate_time: str | None = None
     admission_checks: list[AdmissionCheckState] = []
     admissions: list[Admission] = []
-    pod_state: PodState = msgspec.field(default_factory=PodState)
+    pod_state: PodState | None = None
     conditions: list[Condition] = []
     requeue_state: RequeueState | None = None
     reclaimable_pods: list[ReclaimablePods] = []
