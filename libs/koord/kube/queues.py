@@ -155,7 +155,7 @@ class QueueUnitStatus(View, frozen=True):
     last_allocate_time: str | None = None
     admission_checks: list[AdmissionCheckState] = []
     admissions: list[Admission] = []
-    pod_state: PodState | None = None
+    pod_state: PodState = msgspec.field(default_factory=PodState)
     conditions: list[Condition] = []
     requeue_state: RequeueState | None = None
     reclaimable_pods: list[ReclaimablePods] = []
@@ -173,5 +173,7 @@ def status_body(status: QueueUnitStatus) -> dict[str, Any]:
     """The status as JSON data, with ``phase``, ``attempts`` and ``admissions`` even when they are empty."""
     body: dict[str, Any] = {"phase": status.phase, "attempts": status.attempts}
     body.update(msgspec.to_builtins(status))
+    if status.pod_state == PodState():
+        del body["podState"]
     body.setdefault("admissions", [])
     return body

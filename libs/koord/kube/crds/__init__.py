@@ -1,7 +1,7 @@
 """The custom resources koord brings along, as package data that kustomize, too, refers to.
 
-Queue and QueueUnit have full schemas, ElasticQuota and PodGroup are Koordinator's (no status sub-resource). The job kinds
-are stand-ins for clusters without the real operators: they keep every field.
+Queue and QueueUnit have full schemas, ElasticQuota and PodGroup are Koordinator's (no status sub-resource). The job
+kinds are stand-ins for clusters without the real operators: they keep every field.
 """
 
 from importlib import resources
