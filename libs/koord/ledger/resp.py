@@ -91,8 +91,8 @@ class _Protocol(asyncio.Protocol):
 class Connection:
     """Keeps one connection to ``url`` (redis://, rediss://, unix://), reconnecting with a growing pause.
 
-    ``on_connect`` runs at each connect before any other command may use the connection; if it raises
-    ``ConnectionError`` or ``OSError`` the connection is dropped and tried again.
+    ``on_connect`` runs at each connect before any other command may use the connection; if it raises, the connection
+    is dropped and tried again (at the first start only after an ``OSError``; anything else is raised by ``start``).
     """
 
     def __init__(self, url: str, *, timeout_s: float, on_connect: Callable[["Connection"], Awaitable[None]]) -> None:
@@ -144,7 +144,7 @@ class Connection:
             self._protocol.abort()
 
     async def _keep(self) -> None:
-        pause = _FIRST_RETRY_S
+        pause, been_ready = _FIRST_RETRY_S, False
         while True:
             try:
                 async with asyncio.timeout(self._timeout_s):
@@ -152,11 +152,15 @@ class Connection:
                     await self._greet()
                     await self._on_connect(self)
                 self._ready.set()
+                been_ready = True
                 pause = _FIRST_RETRY_S
                 await self._protocol.lost
                 self.last_error = ConnectionError("connection lost")
-            except (OSError, TimeoutError, ConnectionError) as error:
+            except Exception as error:
                 self.last_error = error
+                # What is no fault of the network is the starter's to know; later nobody waits, so it is tried again.
+                if not been_ready and not isinstance(error, OSError | TimeoutError):
+                    raise
             finally:
                 self._ready.clear()
                 if self._protocol is not None:

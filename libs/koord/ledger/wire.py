@@ -4,7 +4,7 @@ Takes are packed on their own, as further arguments of the call that the first o
 stores them in the record as they came, without packing them again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, assert_never, cast
 
 import msgspec
@@ -40,17 +40,15 @@ from koord.ledger.model import (
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
+_HUGE: Final = 2**62
 _STATES: Final[tuple[State, ...]] = ("HELD", "BINDING", "OBSERVED")
 
 Row = list[Any]
 
 
 def pack(value: object) -> bytes:
-    """MessagePack of plain lists; LedgerRefused for a whole number beyond 64 bits."""
-    try:
-        return _pack(value)
-    except OverflowError as error:
-        raise LedgerRefused(f"an amount is out of range: {error}") from error
+    """MessagePack of plain lists."""
+    return _pack(value)
 
 
 def unpack(body: bytes) -> Any:
@@ -60,8 +58,23 @@ def unpack(body: bytes) -> Any:
 
 def _argument(arguments: list[bytes], takes: Iterable[Take]) -> int:
     """Append takes, packed as the record stores them; their number as Lua counts."""
-    arguments.append(pack([(take.item, take.amounts, take.checked) for take in takes]))
+    rows, seen, bounded = [], None, {}
+    for take in takes:
+        # The takes of a quota chain share one dict.
+        if take.amounts is not seen:
+            seen = take.amounts
+            bounded = _bounded(seen)
+        rows.append((take.item, bounded, take.checked))
+    arguments.append(_pack(rows))
     return len(arguments)
+
+
+def _bounded(amounts: Mapping[str, int]) -> Mapping[str, int]:
+    """Amounts that fit Lua's integers. Anybody may write a pod of 100 Ei: it is refused or charged, never an error."""
+    values = amounts.values()
+    if values and (max(values) > _HUGE or min(values) < -_HUGE):
+        return {key: max(-_HUGE, min(_HUGE, amount)) for key, amount in amounts.items()}
+    return amounts
 
 
 # ---- claims ----------------------------------------------------------------------------------------------------------
@@ -108,7 +121,7 @@ def pack_claims(epoch: int, owner: str, lease_ms: int, requests: Sequence[ClaimR
 
 
 def short(row: Row) -> Short:
-    """One reason of a conflict; a sum beyond 64 bits arrives as a float."""
+    """One reason of a conflict; a huge sum arrives as a float."""
     item, key, kind, needed, available, version, holder = row
     return Short(item, key, kind, int(needed), int(available), int(version), holder)
 
@@ -196,11 +209,11 @@ def _observation(seen: Observation, arguments: list[bytes]) -> tuple[Any, ...]:
         case NodeSeen(item=item, limits=limits):
             if not item.startswith("node/"):
                 raise LedgerRefused(f"{item}: NodeSeen is for node/ items")
-            return "N", item, limits, _version(seen.resource_version, item)
+            return "N", item, _bounded(limits), _version(seen.resource_version, item)
         case LimitSet(item=item, limits=limits):
             if item.startswith("node/"):
                 raise LedgerRefused(f"{item}: LimitSet is not for node/ items")
-            return "L", item, limits
+            return "L", item, _bounded(limits)
         case ItemClosed(item=item):
             return "C", item, _version(seen.resource_version, item)
         case _:
@@ -247,7 +260,8 @@ def merge(answers: Sequence[ObserveAnswer]) -> ObserveAnswer:
 
 
 def _takes(rows: list[Row]) -> tuple[Take, ...]:
-    return tuple(Take(item, amounts, checked) for item, amounts, checked in rows)
+    # Lua does not tell an empty map from an empty list.
+    return tuple(Take(item, amounts or {}, checked) for item, amounts, checked in rows)
 
 
 def record(row: Row) -> Record:

@@ -102,7 +102,7 @@ local function set_limits(L, name, limits)
     v[base(name, v, column(L, resource)) + LIMIT] = math.max(math.min(limit, MAX_AMOUNT), -MAX_AMOUNT)
   end
   v[1] = OPEN
-  L.dirty[name], L.pressed[name] = v, true
+  L.dirty[name], L.pressed[name], L.closed[name] = v, true, nil
 end
 
 local function close_item(L, name, rv)
@@ -219,6 +219,12 @@ local function observe(keys, args)
   if not leads(L, role, role_epoch, incarnation) then return cmsgpack.pack({'stale', L.epoch}) end
   if #observations > MAX_MEMBERS then
     return redis.error_reply('REFUSED ' .. #observations .. ' observations in one call, at most ' .. MAX_MEMBERS)
+  end
+  for i = 1, #observations do
+    local o = observations[i]
+    if role == 'quota' and (is_node(o[2]) or (o[1] ~= 'L' and o[1] ~= 'C')) then
+      return redis.error_reply('REFUSED ' .. o[2] .. ': the quota leader keeps quota limits only')
+    end
   end
   L.observed_uids, L.gone_uids = {}, {}
   local uids = {}

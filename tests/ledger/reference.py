@@ -1,0 +1,498 @@
+"""The ledger in plain Python, as spec 20 section 3.12 reads, for comparison with the functions in Redis.
+
+Slow and simple on purpose: it stores no sums at all but adds up the records whenever it needs one. Time is not
+modelled: a test says which claims' leases are over (``lapse``), the next call ends them.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from koord.accounting.takes import Take
+from koord.ledger.model import (
+    Advance,
+    AdvanceAnswer,
+    ClaimAnswer,
+    ClaimRequest,
+    Ended,
+    Item,
+    ItemClosed,
+    LimitSet,
+    Member,
+    NodeSeen,
+    Observation,
+    ObserveAnswer,
+    PodGone,
+    PodSeen,
+    PodUnbound,
+    Record,
+    Release,
+    ReleaseAnswer,
+    Short,
+    UnitGone,
+    UnitSeen,
+    UnitUnbound,
+)
+
+
+@dataclass
+class Entry:
+    """One record."""
+
+    uid: str
+    state: str
+    claim: str
+    token: int
+    owner: str
+    namespace: str
+    name: str
+    node: str
+    takes: tuple[Take, ...]
+    decision: str = ""
+    attempts: int = 0
+    version: str = ""
+    trace: str = ""
+
+    def record(self) -> Record:
+        return Record(
+            self.uid,
+            self.state,  # type: ignore[arg-type]
+            self.claim,
+            self.token,
+            self.owner,
+            self.namespace,
+            self.name,
+            self.node,
+            self.takes,
+            self.decision,
+            self.attempts,
+            self.version,
+            self.trace,
+        )
+
+
+@dataclass
+class Claim:
+    """What is known of a claim while a member of it is HELD or BINDING."""
+
+    token: int
+    owner: str
+    strict: bool
+    uids: list[str]
+
+
+@dataclass
+class Limits:
+    """What an item may give."""
+
+    open: bool
+    limits: dict[str, int]
+    version: str = ""
+
+
+def _number(version: str) -> int:
+    return int(version) if version else 0
+
+
+@dataclass
+class Reference:
+    """One ledger of one epoch."""
+
+    epoch: int
+    token: int = 0
+    known: dict[str, Limits] = field(default_factory=dict)
+    records: dict[str, Entry] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    marks: set[str] = field(default_factory=set)
+    lapsed: set[str] = field(default_factory=set)
+    roles: dict[str, tuple[int, str]] = field(default_factory=dict)
+    reports: list[Ended] = field(default_factory=list)
+    report_items: set[str] = field(default_factory=set)
+
+    # ---- sums ----
+
+    def total(self, item: str, key: str, *states: str) -> int:
+        return sum(
+            take.amounts.get(key, 0)
+            for entry in self.records.values()
+            if entry.state in states
+            for take in entry.takes
+            if take.item == item
+        )
+
+    def free(self, item: str, key: str) -> float:
+        missing = 0 if item.startswith("node/") else math.inf
+        known = self.known.get(item)
+        limit = known.limits.get(key, missing) if known else missing
+        return limit - self.total(item, key, "HELD", "BINDING", "OBSERVED")
+
+    def is_open(self, item: str) -> bool:
+        return item in self.known and self.known[item].open
+
+    def keys(self, item: str) -> set[str]:
+        keys = set(self.known[item].limits) if item in self.known else set()
+        return keys.union(*(t.amounts for e in self.records.values() for t in e.takes if t.item == item))
+
+    def refs(self, item: str) -> int:
+        return sum(take.item == item for entry in self.records.values() for take in entry.takes)
+
+    def names(self) -> set[str]:
+        return {name for name, known in self.known.items() if known.open} | {
+            take.item for entry in self.records.values() for take in entry.takes
+        }
+
+    def items(self) -> dict[str, Item]:
+        found = {}
+        for name in self.names():
+            amounts: dict[str, tuple[float, int, int]] = {}
+            missing = 0 if name.startswith("node/") else math.inf
+            for key in self.keys(name):
+                limit = self.known[name].limits.get(key, missing) if name in self.known else missing
+                row = (limit, self.total(name, key, "OBSERVED"), self.total(name, key, "HELD", "BINDING"))
+                if row != (missing, 0, 0):
+                    amounts[key] = row
+            found[name] = Item(
+                {key: int(row[0]) for key, row in amounts.items() if row[0] != math.inf},
+                {key: row[1] for key, row in amounts.items() if row[1]},
+                {key: row[2] for key, row in amounts.items() if row[2]},
+                {},
+                self.is_open(name),
+                self.refs(name),
+                0,
+            )
+        return found
+
+    def free_amounts(self) -> dict[str, dict[str, float]]:
+        return {name: {key: self.free(name, key) for key in self.keys(name)} for name in self.names()}
+
+    # ---- moves ----
+
+    def held(self, claim: str) -> list[str]:
+        uids = self.claims[claim].uids
+        return [u for u in uids if u in self.records and self.is_of(u, claim) and self.records[u].state == "HELD"]
+
+    def is_of(self, uid: str, claim: str) -> bool:
+        return self.records[uid].claim == claim
+
+    def drop(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            del self.records[uid]
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Claims without a HELD or BINDING member are gone."""
+        for claim in list(self.claims):
+            if not any(e.claim == claim and e.state in ("HELD", "BINDING") for e in self.records.values()):
+                del self.claims[claim]
+                self.lapsed.discard(claim)
+
+    def forget_closed(self) -> None:
+        """At the end of a call, closed items that no record refers to are gone."""
+        for name in [name for name, known in self.known.items() if not known.open and not self.refs(name)]:
+            del self.known[name]
+
+    def sweep(self) -> None:
+        for claim in sorted(self.lapsed):
+            if claim in self.claims and (uids := self.held(claim)):
+                self.report_items |= {take.item for uid in uids for take in self.records[uid].takes}
+                self.reports.append(Ended(claim, tuple(uids), "expired"))
+                self.drop(uids)
+        self.lapsed.clear()
+
+    def leads(self, role: str, epoch: int, incarnation: str) -> bool:
+        highest, holder = self.roles.get(role, (0, ""))
+        if epoch < highest or (epoch == highest and incarnation != holder):
+            return False
+        self.roles[role] = (epoch, incarnation)
+        return True
+
+    def lead(self, role: str, incarnation: str) -> int:
+        highest, holder = self.roles[role]
+        if holder != incarnation:
+            self.roles[role] = (highest + 1, incarnation)
+        return self.roles[role][0]
+
+    # ---- functions ----
+
+    def claim(self, epoch: int, owner: str, requests: Sequence[ClaimRequest]) -> list[ClaimAnswer]:
+        if epoch != self.epoch:
+            return [ClaimAnswer("epoch", 0, self.epoch)] * len(requests)
+        self.sweep()
+        answers = [self.judge(owner, request) for request in requests]
+        self.forget_closed()
+        return answers
+
+    def judge(self, owner: str, request: ClaimRequest) -> ClaimAnswer:
+        entry = self.claims.get(request.id)
+        if entry and not request.token:
+            return ClaimAnswer("ok", entry.token, self.epoch)
+        if request.token and (
+            not entry
+            or entry.token != request.token
+            or any(e.claim == request.id and e.state == "BINDING" for e in self.records.values())
+        ):
+            return ClaimAnswer("stale", 0, self.epoch)
+        fresh: list[Member] = []
+        for member in request.members:
+            record = self.records.get(member.uid)
+            if record and record.claim != request.id:
+                return ClaimAnswer("busy", 0, self.epoch, (), member.uid, record.claim)
+            if record and not entry:
+                return ClaimAnswer("ok", record.token, self.epoch)
+            if not record and member.uid in self.marks:
+                return ClaimAnswer("busy", 0, self.epoch, (), member.uid, "")
+            if not record:
+                fresh.append(member)
+        shorts = self.shorts(fresh)
+        if shorts:
+            return ClaimAnswer("conflict", 0, self.epoch, tuple(shorts))
+        if not fresh:
+            return ClaimAnswer("ok", request.token, self.epoch)
+        if not entry:
+            self.token += 1
+            entry = self.claims[request.id] = Claim(self.token, owner, request.strict, [])
+        for m in fresh:
+            self.records[m.uid] = Entry(
+                m.uid, "HELD", request.id, entry.token, owner, m.namespace, m.name, m.node, m.takes, trace=request.trace
+            )
+            entry.uids.append(m.uid)
+        return ClaimAnswer("ok", entry.token, self.epoch)
+
+    def shorts(self, members: Sequence[Member]) -> list[Short]:
+        needed: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        checked: dict[str, set[str]] = defaultdict(set)
+        must_be_open: set[str] = set()
+        for take in (take for member in members for take in member.takes):
+            for key, amount in take.amounts.items():
+                needed[take.item][key] += amount
+            needed.setdefault(take.item, defaultdict(int))
+            if take.checked:
+                checked[take.item] |= set(take.amounts)
+                must_be_open.add(take.item)
+        shorts = []
+        for item, amounts in needed.items():
+            if item in must_be_open and not self.is_open(item):
+                shorts.append(Short(item, "", "closed", 0, 0))
+                continue
+            for key in sorted(checked[item]):
+                free = self.free(item, key)
+                if amounts[key] > 0 and free < amounts[key]:
+                    shorts.append(Short(item, key, "amount", amounts[key], int(max(free, 0))))
+        return shorts
+
+    def advance(self, incarnation: str, items: Sequence[Advance], role_epoch: int) -> list[AdvanceAnswer]:
+        if not self.leads("gateway", role_epoch, incarnation):
+            return [AdvanceAnswer("stale", 0, item.uids, {}, self.epoch) for item in items]
+        self.sweep()
+        self.forget_closed()
+        return [self.advance_one(item) for item in items]
+
+    def advance_one(self, item: Advance) -> AdvanceAnswer:
+        if item.epoch != self.epoch:
+            return AdvanceAnswer("epoch", 0, item.uids, {}, self.epoch)
+        going, gone, observed = [], [], {}
+        for uid in item.uids:
+            record = self.records.get(uid)
+            if record and record.state == "OBSERVED":
+                observed[uid] = record.node
+            elif (
+                record
+                and (record.claim, record.token) == (item.claim, item.token)
+                and (record.state == "HELD" or record.decision == item.decision)
+            ):
+                going.append(record)
+            else:
+                gone.append(uid)
+        held = {record.uid for record in going if record.state == "HELD"}
+        strict = bool(held) and self.claims[item.claim].strict
+        if strict and (gone or held != set(self.held(item.claim))):
+            return AdvanceAnswer("gone", 0, item.uids, observed, self.epoch)
+        for record in going:
+            record.state, record.decision, record.attempts = "BINDING", item.decision, record.attempts + 1
+        attempt = max((record.attempts for record in going), default=0)
+        return AdvanceAnswer("ok" if going or observed else "gone", attempt, tuple(gone), observed, self.epoch)
+
+    def release(self, epoch: int, incarnation: str, items: Sequence[Release]) -> list[ReleaseAnswer]:
+        if epoch != self.epoch:
+            return [ReleaseAnswer("epoch", epoch=self.epoch)] * len(items)
+        self.sweep()
+        answers = [self.release_one(incarnation, item) for item in items]
+        self.forget_closed()
+        return answers
+
+    def release_one(self, incarnation: str, item: Release) -> ReleaseAnswer:
+        gateway = item.by == "gateway"
+        if gateway and not self.leads("gateway", item.role_epoch, incarnation):
+            return ReleaseAnswer("stale", (), item.uids, (), self.epoch)
+        entry = self.claims.get(item.claim)
+        if entry and entry.token != item.token:
+            return ReleaseAnswer("stale", (), item.uids, (), self.epoch)
+        uids: Sequence[str] = item.uids
+        if entry and (not uids or (entry.strict and not gateway)):
+            uids = entry.uids
+        wanted = "BINDING" if gateway else "HELD"
+        ours = [
+            uid
+            for uid in uids
+            if uid in self.records and (self.records[uid].claim, self.records[uid].token) == (item.claim, item.token)
+        ]
+        released = [uid for uid in ours if self.records[uid].state == wanted]
+        refused = tuple(uid for uid in ours if self.records[uid].state != wanted)
+        items = sorted({take.item for uid in released for take in self.records[uid].takes})
+        self.drop(released)
+        return ReleaseAnswer("ok", tuple(released), refused, tuple(items), self.epoch)
+
+    # ---- observations ----
+
+    def observe(
+        self, epoch: int, role: str, role_epoch: int, incarnation: str, observations: Sequence[Observation]
+    ) -> ObserveAnswer:
+        if epoch != self.epoch:
+            return ObserveAnswer("epoch", self.epoch)
+        if not self.leads(role, role_epoch, incarnation):
+            return ObserveAnswer("stale", self.epoch)
+        before, was_open = self.free_amounts(), {name for name in self.names() if self.is_open(name)}
+        self.sweep()
+        self.ended: list[Ended] = []
+        self.seen: list[str] = []
+        self.gone: list[str] = []
+        self.pressed: set[str] = set()
+        closed: set[str] = set()
+        for seen in observations:
+            self.fold(seen, closed)
+        self.press(closed)
+        changed, freed = set(), set()
+        for name in before.keys() | self.names():
+            missing = 0 if name.startswith("node/") else math.inf
+            old = before.get(name, {})
+            rows = [(old.get(key, missing), self.free(name, key)) for key in old.keys() | self.keys(name)]
+            opened = self.is_open(name) and name not in was_open
+            if opened or (name in was_open) != self.is_open(name) or any(now != was for was, now in rows):
+                changed.add(name)
+            if self.is_open(name) and (opened or any(now > was for was, now in rows)):
+                freed.add(name)
+        self.forget_closed()
+        expired: tuple[Ended, ...] = ()
+        if role == "reconciler":
+            expired = tuple(self.reports)
+            freed |= self.report_items
+            self.reports, self.report_items = [], set()
+        return ObserveAnswer(
+            "ok",
+            self.epoch,
+            tuple(sorted(changed | freed)),
+            tuple(sorted(freed)),
+            tuple(self.ended),
+            expired,
+            tuple(self.seen),
+            tuple(self.gone),
+            tuple(self.overcommitted()),
+        )
+
+    def fold(self, seen: Observation, closed: set[str]) -> None:
+        match seen:
+            case NodeSeen():
+                known = self.known.get(seen.item)
+                if known and _number(seen.resource_version) < _number(known.version):
+                    return
+                self.known[seen.item] = Limits(True, dict(seen.limits), seen.resource_version)
+                self.pressed.add(seen.item)
+            case LimitSet():
+                self.known[seen.item] = Limits(True, dict(seen.limits))
+            case ItemClosed():
+                known = self.known.get(seen.item)
+                if not known or not known.open:
+                    return
+                if seen.resource_version and _number(seen.resource_version) < _number(known.version):
+                    return
+                known.open, known.version = False, seen.resource_version or known.version
+                if seen.item.startswith("node/"):
+                    closed.add(seen.item)
+            case PodSeen() | UnitSeen():
+                self.fold_seen(seen, seen.node if isinstance(seen, PodSeen) else "")
+            case PodGone() | UnitGone():
+                record = self.records.get(seen.uid)
+                old = _number(seen.resource_version) < _number(record.version) if record else False
+                if record and record.state == "OBSERVED" and seen.resource_version and old:
+                    return
+                if record:
+                    self.end(record, "gone")
+                self.marks.add(seen.uid)
+            case PodUnbound() | UnitUnbound():
+                record = self.records.get(seen.uid)
+                settled = isinstance(seen, PodUnbound) or seen.settled
+                newer = not seen.resource_version or (
+                    record is not None and _number(seen.resource_version) > _number(record.version)
+                )
+                if record and (
+                    (record.state == "BINDING" and settled)
+                    or (record.state == "OBSERVED" and isinstance(seen, UnitUnbound) and newer)
+                ):
+                    self.end(record, "unbound")
+
+    def fold_seen(self, seen: PodSeen | UnitSeen, node: str) -> None:
+        if seen.uid in self.marks:
+            return
+        record = self.records.get(seen.uid)
+        items = {take.item for take in seen.takes}
+        if record and record.state == "OBSERVED":
+            if _number(seen.resource_version) > _number(record.version):
+                if record.takes != seen.takes:
+                    self.pressed |= items
+                record.takes, record.version, record.node = seen.takes, seen.resource_version, node
+            return
+        self.pressed |= items
+        if record and record.node != node:
+            self.end(record, "elsewhere")
+            record = None
+        if not record:
+            record = Entry(seen.uid, "", "", 0, "", seen.namespace, seen.name, node, ())
+            self.records[seen.uid] = record
+        record.state, record.takes, record.version = "OBSERVED", seen.takes, seen.resource_version
+        self.seen.append(seen.uid)
+        self.tidy()
+
+    def end(self, record: Entry, reason: str) -> None:
+        if record.state == "OBSERVED":
+            self.gone.append(record.uid)
+            self.drop([record.uid])
+            return
+        uids = [record.uid]
+        if record.state == "HELD" and self.claims[record.claim].strict:
+            uids = self.held(record.claim)
+        self.ended.append(Ended(record.claim, tuple(uids), reason))
+        self.drop(uids)
+
+    def below_zero(self, item: str) -> set[str]:
+        return {key for key in self.keys(item) if self.free(item, key) < 0}
+
+    def press(self, closed: set[str]) -> None:
+        """HELD claims on closed nodes and on overcommitted ones go, newest token first."""
+        pressed = {item for item in self.pressed if item.startswith("node/") and self.is_open(item)}
+        for claim in sorted(self.claims, key=lambda claim: -self.claims[claim].token):
+            for uid in list(self.claims[claim].uids):
+                record = self.records.get(uid)
+                if not record or record.claim != claim or record.state != "HELD":
+                    continue
+                for take in record.takes:
+                    if take.item in closed and not self.is_open(take.item):
+                        self.end(record, "node")
+                        break
+                    if take.item in pressed and any(take.amounts.get(key, 0) > 0 for key in self.below_zero(take.item)):
+                        self.end(record, "overcommit")
+                        break
+
+    def overcommitted(self) -> list[Short]:
+        return [
+            Short(
+                item,
+                key,
+                "amount",
+                self.total(item, key, "HELD", "BINDING", "OBSERVED"),
+                self.known[item].limits.get(key, 0),
+            )
+            for item in sorted(self.pressed)
+            if item.startswith("node/") and self.is_open(item)
+            for key in sorted(self.below_zero(item))
+        ]

@@ -1,0 +1,332 @@
+"""The functions in a real Redis against the plain model, over random sequences of everything that actors do.
+
+Repeats, wrong tokens, old epochs, old leaders, lapsed leases, actors that die between two steps (they simply never go
+on), events in any order. After each step the whole state must be equal, and the sums must be those of the records.
+"""
+
+import asyncio
+import itertools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from koord.accounting.takes import Take, pod_takes, unit_takes
+from koord.ledger.client import Ledger
+from koord.ledger.model import (
+    Advance,
+    ClaimRequest,
+    ItemClosed,
+    LimitSet,
+    Member,
+    NodeSeen,
+    Observation,
+    PodGone,
+    PodSeen,
+    PodUnbound,
+    Release,
+    UnitGone,
+    UnitSeen,
+    UnitUnbound,
+)
+from tests.ledger.reference import Reference
+
+_numbers = itertools.count()
+
+PODS = [f"p{i}" for i in range(6)]
+UNITS = [f"u{i}" for i in range(2)]
+NODES = ["n0", "n1", "n2"]
+CHAINS = [(), ("leaf", "root"), ("other", "root")]
+ACTORS = ["a", "b"]
+
+amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu"]), st.integers(0, 3), min_size=1)
+limits = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu", "pods"]), st.integers(0, 8))
+versions = st.integers(1, 40).map(str)
+flags = st.booleans()
+
+
+@st.composite
+def pods(draw: st.DrawFn, uid: str | None = None) -> Member:
+    uid = uid or draw(st.sampled_from(PODS))
+    node = draw(st.sampled_from(NODES))
+    takes = pod_takes(
+        draw(amounts), node, draw(st.sampled_from(CHAINS)), unit_owned=draw(flags), check_parents=draw(flags)
+    )
+    if draw(st.integers(0, 9)) == 0:
+        takes += (Take("quota/leaf", {"cpu": draw(st.integers(-2, 2))}, checked=draw(flags)),)
+    return Member(uid, "ns", uid, node, takes)
+
+
+@st.composite
+def units(draw: st.DrawFn) -> Member:
+    uid = draw(st.sampled_from(UNITS))
+    return Member(uid, "ns", uid, "", unit_takes(draw(amounts), draw(st.sampled_from(CHAINS[1:]))))
+
+
+@st.composite
+def member_lists(draw: st.DrawFn) -> tuple[Member, ...]:
+    if draw(st.integers(0, 4)) == 0:
+        return (draw(units()),)
+    uids = draw(st.lists(st.sampled_from(PODS), min_size=1, max_size=3, unique=True))
+    return tuple(draw(pods(uid)) for uid in uids)
+
+
+@st.composite
+def observations(draw: st.DrawFn) -> Observation:
+    version = draw(versions)
+    match draw(st.integers(0, 9)):
+        case 0:
+            return NodeSeen("node/" + draw(st.sampled_from(NODES)), draw(limits), version)
+        case 1:
+            family = draw(st.sampled_from(["quota/", "admitted/"]))
+            return LimitSet(family + draw(st.sampled_from(["leaf", "other", "root"])), draw(limits))
+        case 2:
+            item = draw(st.sampled_from(["node/n0", "node/n1", "quota/leaf", "admitted/root"]))
+            return ItemClosed(item, draw(st.sampled_from(["", version])) if item.startswith("node/") else "")
+        case 3 | 4 | 5:
+            pod = draw(pods())
+            return PodSeen(pod.uid, "ns", pod.name, pod.node, pod.takes, version)
+        case 6:
+            return PodGone(draw(st.sampled_from(PODS)), "ns", "x", draw(st.sampled_from(["", version])))
+        case 7:
+            unit = draw(units())
+            return UnitSeen(unit.uid, "ns", unit.name, unit.takes, version)
+        case 8:
+            return PodUnbound(draw(st.sampled_from(PODS)), "ns", "x", version)
+        case _:
+            if draw(st.integers(0, 3)) == 0:
+                return UnitGone(draw(st.sampled_from(UNITS)), "ns", "x", version)
+            return UnitUnbound(draw(st.sampled_from(UNITS)), "ns", "x", version, settled=draw(flags))
+
+
+class Machine(RuleBasedStateMachine):
+    """One ledger, two incarnations of everybody."""
+
+    url: str
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.cluster = f"model-{os.getpid()}-{next(_numbers)}"
+        self.key = f"{{koord:{self.cluster}}}"
+        self.redis = redis.Redis.from_url(self.url)
+        self.actors = {
+            name: self.do(Ledger.connect(self.url, self.cluster, f"{name}-{self.cluster}")) for name in ACTORS
+        }
+        self.sent: list[ClaimRequest] = []
+        self.roles: dict[str, list[int]] = {}
+
+    def do(self, coroutine: Any) -> Any:
+        return self.loop.run_until_complete(coroutine)
+
+    def teardown(self) -> None:
+        for actor in self.actors.values():
+            self.do(actor.close())
+        keys = self.redis.keys(self.key + "*")
+        if keys:
+            self.redis.delete(*keys)
+        self.redis.close()
+        self.loop.close()
+
+    @initialize()
+    def start(self) -> None:
+        first = self.actors["a"]
+        epochs = {role: self.do(first.lead(role)) for role in ("gateway", "reconciler", "quota")}
+        epoch = self.do(first.open(epochs["reconciler"]))
+        for actor in self.actors.values():
+            self.do(actor.status())
+        self.model = Reference(epoch)
+        for role, highest in epochs.items():
+            self.model.roles[role] = (highest, first.incarnation)
+            self.roles[role] = [highest]
+        self.watch(
+            "a",
+            "reconciler",
+            True,
+            [NodeSeen(f"node/{node}", {"cpu": 5, "memory": 6, "gpu": 2, "pods": 4}, "1") for node in NODES[:2]]
+            + [LimitSet(f"{family}/{q}", {"cpu": 7}) for family in ("quota", "admitted") for q in ("leaf", "root")],
+        )
+
+    def role_epoch(self, role: str, current: bool) -> int:
+        return self.roles[role][-1 if current else 0]
+
+    def watch(self, actor: str, role: str, current: bool, seen: Sequence[Observation]) -> None:
+        ledger, epoch = self.actors[actor], self.role_epoch(role, current)
+        answer = self.do(ledger.observe(seen, role=role, role_epoch=epoch))
+        assert answer == self.model.observe(ledger.epoch, role, epoch, ledger.incarnation, seen)
+
+    # ---- what may happen ----
+
+    @rule(
+        actor=st.sampled_from(ACTORS),
+        claims=st.lists(st.tuples(member_lists(), flags, st.integers(0, 5)), min_size=1, max_size=3),
+        old_epoch=st.integers(0, 19),
+    )
+    def claim(self, actor: str, claims: list[tuple[tuple[Member, ...], bool, int]], old_epoch: int) -> None:
+        requests = []
+        for members, strict, kind in claims:
+            request = ClaimRequest(f"{actor}-{next(_numbers)}", members, strict=strict, trace="t")
+            if kind == 0 and self.sent:
+                request = self.sent[-1]
+            elif kind == 1 and self.sent:
+                base = self.sent[len(members) % len(self.sent)]
+                known = self.model.claims.get(base.id)
+                request = ClaimRequest(base.id, members, token=known.token if known else 10**9)
+            else:
+                self.sent.append(request)
+            requests.append(request)
+        ledger = self.actors[actor]
+        epoch = ledger.epoch - (old_epoch == 0)
+        ledger._epoch = epoch
+        expected = self.model.claim(epoch, ledger.incarnation, requests)
+        assert self.do(ledger.claim(requests)) == expected
+        assert ledger.epoch == self.model.epoch
+
+    @rule(actor=st.sampled_from(ACTORS), index=st.integers(0, 50))
+    def repeat(self, actor: str, index: int) -> None:
+        if self.sent:
+            request = self.sent[-1 - index % len(self.sent)]
+            ledger = self.actors[actor]
+            assert self.do(ledger.claim([request])) == self.model.claim(ledger.epoch, ledger.incarnation, [request])
+
+    @rule(actor=st.sampled_from(ACTORS))
+    def renew(self, actor: str) -> None:
+        ledger = self.actors[actor]
+        self.model.sweep()
+        self.model.forget_closed()
+        expected = sum(
+            c.owner == ledger.incarnation and bool(self.model.held(id_)) for id_, c in self.model.claims.items()
+        )
+        assert self.do(ledger.renew()) == expected
+
+    @rule(
+        actor=st.sampled_from(ACTORS),
+        index=st.integers(0, 50),
+        part=st.integers(0, 3),
+        wrong=st.integers(0, 15),
+        current=flags,
+    )
+    def advance(self, actor: str, index: int, part: int, wrong: int, current: bool) -> None:
+        if not self.sent:
+            return
+        request = self.sent[-1 - index % len(self.sent)]
+        claim = self.model.claims.get(request.id)
+        uids = tuple(member.uid for member in request.members)
+        item = Advance(request.id, claim.token if claim else 1, self.model.epoch, "d", uids[:1] if part == 0 else uids)
+        if wrong == 0:
+            item = Advance(item.claim, item.token + 1, item.epoch, item.decision, item.uids)
+        elif wrong == 1:
+            item = Advance(item.claim, item.token, item.epoch - 1, item.decision, item.uids)
+        elif wrong == 2:
+            item = Advance(item.claim, item.token, item.epoch, "other", item.uids)
+        ledger, epoch = self.actors[actor], self.role_epoch("gateway", current)
+        expected = self.model.advance(ledger.incarnation, [item], epoch)
+        assert self.do(ledger.advance([item], epoch)) == expected
+
+    @rule(
+        actor=st.sampled_from(ACTORS),
+        index=st.integers(0, 50),
+        part=st.integers(0, 2),
+        wrong=st.integers(0, 9),
+        by=st.sampled_from(["scheduler", "queue", "gateway"]),
+        current=flags,
+    )
+    def release(self, actor: str, index: int, part: int, wrong: int, by: Any, current: bool) -> None:
+        if not self.sent:
+            return
+        request = self.sent[-1 - index % len(self.sent)]
+        claim = self.model.claims.get(request.id)
+        token = (claim.token if claim else 1) + (wrong == 0)
+        uids = tuple(member.uid for member in request.members)
+        role_epoch = self.role_epoch("gateway", current) if by == "gateway" else 0
+        item = Release(request.id, token, [(), uids[:1], uids][part], by, role_epoch)
+        ledger = self.actors[actor]
+        expected = self.model.release(ledger.epoch, ledger.incarnation, [item])
+        assert self.do(ledger.release([item])) == expected
+
+    @rule(actor=st.sampled_from(ACTORS), seen=st.lists(observations(), min_size=1, max_size=4), current=flags)
+    def observe(self, actor: str, seen: list[Observation], current: bool) -> None:
+        self.watch(actor, "reconciler", current, seen)
+
+    @rule(actor=st.sampled_from(ACTORS), quota=st.sampled_from(["leaf", "other", "root"]), limit=limits, shut=flags)
+    def set_quota(self, actor: str, quota: str, limit: dict[str, int], shut: bool) -> None:
+        seen: list[Observation] = [ItemClosed(f"quota/{quota}") if shut else LimitSet(f"quota/{quota}", limit)]
+        self.watch(actor, "quota", True, seen)
+
+    @rule(actor=st.sampled_from(ACTORS), role=st.sampled_from(["gateway", "reconciler", "quota"]))
+    def lead(self, actor: str, role: str) -> None:
+        epoch = self.do(self.actors[actor].lead(role))
+        assert epoch == self.model.lead(role, self.actors[actor].incarnation)
+        self.roles[role].append(epoch)
+
+    @rule(index=st.integers(0, 50))
+    def lapse(self, index: int) -> None:
+        """The owner died long ago: its claim's time is over."""
+        if self.sent:
+            claim = self.sent[-1 - index % len(self.sent)].id
+            if claim in self.model.claims and self.model.held(claim):
+                self.redis.zadd(self.key + ":leases", {claim: 1}, xx=True)
+                self.redis.zrem(self.key + ":renewals", self.model.claims[claim].owner)
+                self.model.lapsed.add(claim)
+
+    @rule(current=flags)
+    def sweep(self, current: bool) -> None:
+        ledger, epoch = self.actors["a"], self.role_epoch("reconciler", current)
+        answer = self.do(ledger.sweep(epoch))
+        expected = self.model.observe(ledger.epoch, "reconciler", epoch, ledger.incarnation, [])
+        assert answer == expected
+
+    # ---- what must hold ----
+
+    @invariant()
+    def state_is_the_models(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        ledger = self.actors["a"]
+        records = self.do(collect(ledger))
+        assert records == {uid: entry.record() for uid, entry in self.model.records.items()}
+        items = self.do(ledger.items())
+        assert items == self.model.items()
+        status = self.do(ledger.status())
+        states = [record.state for record in records.values()]
+        assert (status.held, status.binding, status.observed) == tuple(
+            states.count(state) for state in ("HELD", "BINDING", "OBSERVED")
+        )
+        assert status.token == self.model.token
+        assert status.roles == self.model.roles
+
+        # Whatever the model says: the stored sums are those of the stored records.
+        sums: dict[tuple[str, str, str], int] = {}
+        for record in records.values():
+            part = "used" if record.state == "OBSERVED" else "held"
+            for take in record.takes:
+                for key, amount in take.amounts.items():
+                    sums[take.item, part, key] = sums.get((take.item, part, key), 0) + amount
+        stored = {
+            (name, part, key): amount
+            for name, item in items.items()
+            for part, of in (("used", item.used), ("held", item.held))
+            for key, amount in of.items()
+        }
+        assert stored == {where: amount for where, amount in sums.items() if amount}
+
+
+async def collect(ledger: Ledger) -> dict[str, Any]:
+    return {record.uid: record async for record in ledger.records()}
+
+
+def test_functions_do_what_the_model_does(redis_url: str) -> None:
+    machine = type("Bound", (Machine,), {"url": redis_url})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=int(os.environ.get("KOORD_LEDGER_EXAMPLES", "60")),
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
