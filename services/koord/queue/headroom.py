@@ -1,4 +1,4 @@
-"""Whether a unit's total fits below max on every level of its quota chain, and in whose words not (spec 70 section 3.11).
+"""Whether a unit's total fits below max on every level of its quota chain, and if not, in whose words (70 §3.11).
 
 The ledger is the judge; this is the queue's own copy of the admitted amounts, read once per cycle. It answers most of
 the refusals without a claim, keeps one cycle from asking for the same room twice, and writes the refusal texts.

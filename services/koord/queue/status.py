@@ -14,6 +14,12 @@ from koord.queue.headroom import WAITING
 Patch = dict[str, Any]
 
 
+def phase_of(unit: QueueUnit) -> str:
+    """The phase; the empty one of a new unit and the legacy ``Preempted`` read as Enqueued."""
+    phase = unit.status.phase
+    return "Enqueued" if phase in ("", "Preempted") else phase
+
+
 class Granted(msgspec.Struct, frozen=True):
     """What one pod set is admitted with: replicas and the quantities of one replica, as canonical texts."""
 

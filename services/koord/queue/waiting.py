@@ -84,6 +84,10 @@ class WaitingUnits:
         """Why units of this shape do not fit at the moment, as far as known."""
         return self._refused.get(shape)
 
+    def keys_of(self, shape: Shape) -> list[str]:
+        """The units of one shape."""
+        return [unit.key for _, unit in self._buckets.get(shape, ())]
+
     def room_at(self, quotas: frozenset[str] | None) -> bool:
         """Room came free in ``quotas`` (None: unknown where); True if a shape became worth another check."""
         freed = [

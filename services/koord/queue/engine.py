@@ -1,0 +1,325 @@
+"""The queue's core without I/O: changes in, a pass over what is dirty, decisions and claims out.
+
+The service feeds it from the caches and carries out what it asks for. All of it runs on the event loop's thread;
+nothing here awaits, so a pass sees one picture.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from koord.accounting.takes import ADMITTED
+from koord.contracts.decisions import Decision
+from koord.contracts.results import Result
+from koord.kube.jobs.kind import Job, JobError, JobKind
+from koord.kube.jobs.registry import JOB_KINDS
+from koord.kube.meta import ObjectMeta, without_nulls
+from koord.kube.priorities import PriorityClass
+from koord.kube.protocol.quota import AnnotationError
+from koord.kube.quantity import QuantityError
+from koord.kube.queues import Queue, QueueUnit
+from koord.kube.quotas import ElasticQuota
+from koord.kube.resources import ELASTIC_QUOTAS, QUEUE_UNITS, QUEUES
+from koord.queue.admission import Admission
+from koord.queue.backoff import Timeouts
+from koord.queue.desk import Desk
+from koord.queue.jobsync import JobSync, facts_of
+from koord.queue.outbox import object_key
+from koord.queue.phases import ADMITTED_PHASES
+from koord.queue.queuesync import QueueSync
+from koord.queue.reporter import Reporter
+from koord.queue.status import phase_of
+from koord.queue.traces import AttemptTraces
+from koord.queue.unitsync import UnitSync, unit_entry
+from koord.queue.world import JobEntry, World
+from koord.telemetry.context import TraceContext
+from koord.telemetry.spans import Spans
+
+WRITES_AT_ONCE = 200
+"""Texts of waiting units are written while fewer writes than this are under way (spec 70 section 3.9)."""
+
+
+class Engine:
+    """Everything but the wires."""
+
+    def __init__(
+        self,
+        incarnation: str,
+        spans: Spans,
+        timeouts: Mapping[str, Timeouts],
+        *,
+        doubling: bool = True,
+        manage_all: bool = False,
+    ) -> None:
+        self.world = World()
+        self.desk = Desk(incarnation, spans)
+        self.traces = AttemptTraces(spans)
+        self.admission = Admission(self.world, self.desk, self.traces)
+        self.jobs = JobSync(self.world, self.desk, self.traces, manage_all=manage_all)
+        self.units = UnitSync(self.world, self.desk, self.traces, self.admission, timeouts, doubling=doubling)
+        self.queues = QueueSync(self.world, self.desk)
+        self.reporter = Reporter(self.world, self.desk)
+
+    # Changes ------------------------------------------------------------------------------------------------------
+
+    def on_job(self, token: str, key: str, job: Job | None, now_ns: int) -> None:
+        """A job was added, changed or (None) deleted."""
+        world = self.world
+        kind = JOB_KINDS[token]
+        old_uid = world.job_uids.get((token, key))
+        if job is None:
+            self.desk.outbox.gone(object_key(token, key))
+            if old_uid is not None:
+                self._job_gone(token, key, old_uid)
+            return
+        entry = _job_entry(kind, job, now_ns)
+        if entry is None:
+            return  # not even metadata: nothing that could be named
+        if old_uid is not None and old_uid != entry.meta.uid:
+            self._job_gone(token, key, old_uid)
+        held = world.jobs.get(entry.meta.uid)
+        if held is not None:
+            entry.first_seen_ns = held.first_seen_ns
+        world.jobs[entry.meta.uid] = entry
+        world.job_uids[token, key] = entry.meta.uid
+        self.desk.outbox.seen(object_key(token, key), entry.meta.resource_version)
+        self._touch_job(entry.meta.uid)
+
+    def on_unit(self, key: str, view: QueueUnit | None) -> None:
+        """A QueueUnit was added, changed or (None) deleted."""
+        world = self.world
+        old = world.units.get(key)
+        object_ = object_key(QUEUE_UNITS.token, key)
+        if old is not None and (view is None or view.metadata.uid != old.view.metadata.uid):
+            self._unit_gone(key)
+            old = None
+        if view is None:
+            self.desk.outbox.gone(object_)
+            return
+        entry = world.units[key] = unit_entry(view, old)
+        world.unit_keys[view.metadata.uid] = key
+        owner = view.metadata.controller
+        if owner is not None:
+            world.units_of_job[owner.uid] = key
+            world.dirty_jobs.add(owner.uid)
+        self.desk.outbox.seen(object_, view.metadata.resource_version)
+        if phase_of(entry.view) in ADMITTED_PHASES:
+            self.reporter.touch(key)
+        world.dirty_units.add(key)
+
+    def on_queue(self, name: str, view: Queue | None) -> None:
+        """A Queue was added, changed or (None) deleted."""
+        world = self.world
+        queue = world.queue(name)
+        object_ = object_key(QUEUES.token, f"koord-queue/{name}")
+        was = queue.view
+        if view is None:
+            self.desk.outbox.gone(object_)
+            queue.view, queue.policy, queue.problem = None, None, ""
+        else:
+            self.desk.outbox.seen(object_, view.metadata.resource_version)
+            had_policy, had_problem = queue.policy, queue.problem
+            self.queues.seen(queue, view)
+            if queue.policy is not had_policy:
+                world.admission_wanted = True
+            if queue.problem != had_problem:
+                world.texts_wanted.update(unit.key for unit in queue.waiting.ordered())
+        world.dirty_queues.add(name)
+        if (was is None) != (view is None):
+            # Units of this queue either wait nowhere, for want of it, or have to leave it.
+            world.dirty_units.update(key for key, unit in world.units.items() if unit.queued == name or unit.refusal)
+
+    def on_quota(self, key: str, quota: ElasticQuota | None) -> None:
+        """An ElasticQuota was added, changed or (None) deleted; an invalid one changes nothing."""
+        world = self.world
+        old = world.quotas.get(key)
+        if quota is None:
+            world.quotas.pop(key, None)
+            if old is not None and world.tree.remove(old.metadata.name, old.metadata.namespace):
+                self._quotas_changed(old.metadata.name)
+            return
+        world.quotas[key] = quota
+        try:
+            changed = world.tree.set(quota)
+        except (QuantityError, AnnotationError):
+            return  # the quota service says so on the object
+        if changed:
+            self._quotas_changed(quota.metadata.name)
+        self.desk.outbox.seen(object_key(ELASTIC_QUOTAS.token, key), quota.metadata.resource_version)
+
+    def on_namespace(self, name: str, there: bool) -> None:
+        """A namespace came or went."""
+        if there:
+            self.world.namespaces.add(name)
+        else:
+            self.world.namespaces.discard(name)
+        self.world.dirty_queues.update(self.world.queues)
+
+    def on_priority_class(self, name: str, found: PriorityClass | None) -> None:
+        """A PriorityClass came, changed or went: jobs that wait may sort differently."""
+        if found is None:
+            self.world.priority_classes.pop(name, None)
+        else:
+            self.world.priority_classes[name] = found
+        self.world.dirty_jobs.update(self.world.units_of_job)
+
+    def on_room(self, items: Sequence[str]) -> bool:
+        """Room may have come free at ledger items (none named: anywhere); True if it is worth a cycle."""
+        quotas = frozenset(item[len(ADMITTED) :] for item in items if item.startswith(ADMITTED)) if items else None
+        if quotas is not None and not quotas:
+            return False
+        woken = False
+        for queue in self.world.queues.values():
+            woken = queue.waiting.room_at(quotas) or woken
+        if woken:
+            self.world.admission_wanted = True
+        return woken
+
+    def on_result(self, result: Result) -> None:
+        """The gateway told what became of a decision."""
+        object_ = self.desk.outbox.written_for(result.id)
+        if not object_:
+            return
+        token, _, key = object_.partition(" ")
+        settled = self.desk.outbox.settle(result, self._version(token, key), self.desk.now_s)
+        if settled is None:
+            return
+        if token == QUEUE_UNITS.token and result.outcome != "done":
+            entry = self.world.units.get(key)
+            if entry is not None:
+                self.admission.failed(entry.view.metadata.uid)
+        if settled[1]:
+            self._look_at(token, key)
+
+    # A pass -------------------------------------------------------------------------------------------------------
+
+    def reconcile(self) -> None:
+        """Look at everything dirty once."""
+        world = self.world
+        world.due(self.desk.now_s)
+        if world.quotas_changed:
+            world.quotas_changed = False
+            world.admission_wanted = True
+            for queue in world.queues.values():
+                queue.waiting.quotas_edited()
+            world.dirty_units.update(key for key, unit in world.units.items() if unit.queued or unit.refusal)
+        queues, world.dirty_queues = world.dirty_queues, set()
+        for name in sorted(queues):
+            self.queues.reconcile(name)
+        jobs, world.dirty_jobs = world.dirty_jobs, set()
+        for uid in jobs:
+            self.jobs.reconcile(uid)
+        units, world.dirty_units = world.dirty_units, set()
+        for key in units:
+            self.units.reconcile(key)
+
+    def after_admission(self) -> float | None:
+        """Texts of waiting units, positions, running counts; answers when something of it is due next."""
+        world = self.world
+        while world.texts_wanted and len(self.desk.outbox) < WRITES_AT_ONCE:
+            self.units.write_text(world.texts_wanted.pop())
+        due = self.queues.publish_details()
+        reported = self.reporter.write()
+        dues = [at for at in (due, reported) if at is not None]
+        return min(dues) if dues else None
+
+    def decisions(self) -> list[tuple[Decision, TraceContext]]:
+        """What is to be published now."""
+        found = self.desk.outbox.take(self.desk.now_s)
+        recorded = self.desk.recorded()
+        if recorded is not None:
+            found.append(recorded)
+        return found
+
+    def mark_all(self) -> None:
+        """Look at everything, as after a start."""
+        world = self.world
+        world.dirty_jobs.update(world.jobs)
+        world.dirty_units.update(world.units)
+        world.dirty_queues.update(world.queues, world.tree)
+        world.admission_wanted = True
+        self.queues.ensure_namespace()
+
+    # Inside -------------------------------------------------------------------------------------------------------
+
+    def _touch_job(self, uid: str) -> None:
+        self.world.dirty_jobs.add(uid)
+        unit = self.world.units_of_job.get(uid)
+        if unit is not None:
+            self.world.dirty_units.add(unit)
+
+    def _job_gone(self, token: str, key: str, uid: str) -> None:
+        self._touch_job(uid)
+        self.world.jobs.pop(uid, None)
+        if self.world.job_uids.get((token, key)) == uid:
+            del self.world.job_uids[token, key]
+
+    def _unit_gone(self, key: str) -> None:
+        world = self.world
+        entry = world.units.pop(key)
+        meta = entry.view.metadata
+        world.leave_queue(entry)
+        world.unit_keys.pop(meta.uid, None)
+        self.admission.failed(meta.uid)
+        self.admission.charges.pop(key, None)
+        self.reporter.forget(key)
+        owner = meta.controller
+        if owner is not None and world.units_of_job.get(owner.uid) == key:
+            del world.units_of_job[owner.uid]
+        self._touch_namesakes(key, owner.name if owner is not None else "")
+
+    def _touch_namesakes(self, unit_key: str, job_name: str) -> None:
+        """Jobs that wait for a unit of this name to be made, or to go."""
+        namespace, _, unit = unit_key.partition("/")
+        for token, kind in JOB_KINDS.items():
+            for name in {job_name, unit.removesuffix(kind.suffix)}:
+                uid = self.world.job_uids.get((token, f"{namespace}/{name}"))
+                if uid is not None:
+                    self.world.dirty_jobs.add(uid)
+
+    def _quotas_changed(self, name: str) -> None:
+        self.world.quotas_changed = True
+        self.world.dirty_queues.add(name)
+
+    def _version(self, token: str, key: str) -> str:
+        world = self.world
+        if token == QUEUE_UNITS.token:
+            unit = world.units.get(key)
+            return unit.view.metadata.resource_version if unit is not None else ""
+        if token == QUEUES.token:
+            queue = world.queues.get(key.partition("/")[2])
+            return queue.view.metadata.resource_version if queue is not None and queue.view is not None else ""
+        uid = world.job_uids.get((token, key))
+        job = world.jobs.get(uid) if uid is not None else None
+        return job.meta.resource_version if job is not None else ""
+
+    def _look_at(self, token: str, key: str) -> None:
+        world = self.world
+        if token == QUEUE_UNITS.token:
+            world.dirty_units.add(key)
+            if key not in world.units:
+                self._touch_namesakes(key, "")
+        elif token == QUEUES.token:
+            world.dirty_queues.add(key.partition("/")[2])
+        elif token in JOB_KINDS:
+            uid = world.job_uids.get((token, key))
+            if uid is not None:
+                self._touch_job(uid)
+        else:
+            world.dirty_queues.update(world.tree)
+
+
+def _job_entry(kind: JobKind, job: Job, now_ns: int) -> JobEntry | None:
+    try:
+        meta = msgspec.convert(job.get("metadata"), ObjectMeta)
+    except msgspec.ValidationError:
+        try:
+            meta = msgspec.convert(without_nulls(job.get("metadata")), ObjectMeta)
+        except msgspec.ValidationError:
+            return None
+    if not meta.uid:
+        return None
+    try:
+        return JobEntry(kind, meta, job, facts_of(kind, job, meta), now_ns)
+    except JobError as error:
+        return JobEntry(kind, meta, job, None, now_ns, f"{kind.resource.kind} {meta.key}: {error}")

@@ -1,0 +1,303 @@
+"""The queue service: caches in, decisions and claims out. Wiring only; the core is :mod:`koord.queue.engine`.
+
+One instance leads (a lease that only elects: decisions carry resourceVersions and claims, so that a second writer can
+do no harm). One task makes passes: it wakes when something changed or is due, looks at what is dirty, claims and
+publishes.
+"""
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+from nats.aio.msg import Msg
+
+from koord.accounting.takes import ADMITTED
+from koord.bus.decisions import DecisionPublisher
+from koord.bus.errors import BusError
+from koord.bus.leases import KvLease
+from koord.bus.statecache import Change, StateCache
+from koord.contracts.codec import ContractError, decode
+from koord.contracts.ledger import LedgerHint
+from koord.contracts.results import Result
+from koord.kube.jobs.registry import JOB_KINDS
+from koord.kube.meta import PartialObject
+from koord.kube.priorities import PriorityClass
+from koord.kube.queues import NAMESPACE, Queue, QueueUnit
+from koord.kube.quotas import ElasticQuota
+from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, PODS, PRIORITY_CLASSES, QUEUE_UNITS, QUEUES
+from koord.ledger.model import Item, LedgerUnavailable, Release
+from koord.queue.admission import Planned
+from koord.queue.engine import Engine
+from koord.queue.settings import QueueSettings
+from koord.queue.views import RELATED_UNIT, PodBrief
+from koord.runtime.host import Host
+from koord.runtime.service import ServiceSpec
+from koord.telemetry.metrics import gauge, histogram
+
+PASS_S = 0.005
+"""Changes are gathered for this long, so that a burst costs one pass."""
+CYCLE_S = 0.02
+"""The ledger's amounts are read at most this often."""
+POLL_S = 5.0
+"""Hints may be lost: whoever waits is tried again this often."""
+RENEW_S = 10.0
+IDLE_S = 30.0
+
+_units = gauge("koord_queue_units", "QueueUnits known")
+_passes = histogram("koord_queue_pass_seconds", "One pass, I/O included")
+
+
+class UnitPods(StateCache[PodBrief]):
+    """Pods of units only: the others are passed over without decoding them (a marker's body is two bytes)."""
+
+    def message(self, subject: bytes, headers: bytes | None, body: bytes, sequence: int) -> None:
+        """One pod."""
+        if RELATED_UNIT in body or len(body) < 8:
+            super().message(subject, headers, body, sequence)
+
+
+class QueueService:
+    """Runs the :class:`Engine` on the bus and the ledger."""
+
+    def __init__(self, host: Host, settings: QueueSettings) -> None:
+        self._host = host
+        self.engine = Engine(
+            host.incarnation,
+            host.spans,
+            settings.all_timeouts(),
+            doubling=settings.requeue_state,
+            manage_all=settings.manage_all_jobs,
+        )
+        self._publisher = DecisionPublisher(host.bus, "queue")
+        self._publisher.on_result(self._on_result)
+        self._lease = KvLease(host.bus, "queue", host.incarnation)
+        self._wake = asyncio.Event()
+        self._unsure: list[Planned] = []
+        self._next_cycle_s = 0.0
+        self._next_poll_s = 0.0
+        self._due_s: float | None = None
+        self._leading = False
+        bus, bad = host.bus, self._on_bad
+        self._caches: tuple[StateCache[Any], ...] = (
+            StateCache(bus, NAMESPACES, PartialObject, self._on_namespace, on_bad=bad),
+            StateCache(bus, PRIORITY_CLASSES, PriorityClass, self._on_priority_class, on_bad=bad),
+            StateCache(bus, ELASTIC_QUOTAS, ElasticQuota, self._on_quota, on_bad=bad),
+            StateCache(bus, QUEUES, Queue, self._on_queue, on_bad=bad),
+            StateCache(bus, QUEUE_UNITS, QueueUnit, self._on_unit, on_bad=bad),
+            UnitPods(bus, PODS, PodBrief, self._on_pod, on_bad=bad),
+            *(
+                StateCache(bus, kind.resource, dict, self._on_job(token), on_bad=bad)
+                for token, kind in JOB_KINDS.items()
+            ),
+        )
+
+    async def start(self) -> None:
+        """Read the state, then lead. Ready once the state is complete: a standby is ready, too."""
+        self._host.ready.require("synced")
+        subjects = self._host.bus.subjects
+        for cache in self._caches:
+            await cache.start()
+        for event in ("claim.released", "claim.expired", "claim.observed"):
+            await self._host.bus.subscribe(subjects.ledger(event), self._on_hint)
+        await self._host.bus.subscribe(subjects.ledger("epoch"), self._on_epoch)
+        self._host.spawn(self._run(), "queue")
+
+    async def drain(self) -> None:
+        """Stop; claims whose decision is published go on without us, the others are given back."""
+        self._leading = False
+        self._publisher.close()
+        for cache in self._caches:
+            await cache.close()
+        await self._lease.release()
+
+    # Changes ------------------------------------------------------------------------------------------------------
+
+    def _on_job(self, token: str) -> Any:
+        def changed(change: Change[dict[str, Any]]) -> None:
+            self.engine.on_job(token, change.key, change.new, time.time_ns())
+            self._wake.set()
+
+        return changed
+
+    def _on_unit(self, change: Change[QueueUnit]) -> None:
+        self.engine.on_unit(change.key, change.new)
+        self._wake.set()
+
+    def _on_queue(self, change: Change[Queue]) -> None:
+        namespace, _, name = change.key.partition("/")
+        if namespace == NAMESPACE:
+            self.engine.on_queue(name, change.new)
+            self._wake.set()
+
+    def _on_quota(self, change: Change[ElasticQuota]) -> None:
+        self.engine.on_quota(change.key, change.new)
+        self._wake.set()
+
+    def _on_namespace(self, change: Change[PartialObject]) -> None:
+        self.engine.on_namespace(change.key, change.new is not None)
+        self._wake.set()
+
+    def _on_priority_class(self, change: Change[PriorityClass]) -> None:
+        self.engine.on_priority_class(change.key, change.new)
+        self._wake.set()
+
+    def _on_pod(self, change: Change[PodBrief]) -> None:
+        if change.new is not None:
+            self.engine.reporter.put(change.key, change.new)
+        else:
+            self.engine.reporter.drop(change.key)
+
+    def _on_bad(self, key: str, error: ContractError) -> None:
+        self._host.log.warning("an object does not decode, its last good version stays", key=key, error=str(error))
+
+    def _on_result(self, result: Result) -> None:
+        if result.outcome != "done":
+            self._host.log.info("a decision was not taken", id=result.id, outcome=result.outcome, reason=result.reason)
+        self.engine.on_result(result)
+        self._wake.set()
+
+    async def _on_hint(self, message: Msg) -> None:
+        try:
+            hint = decode(LedgerHint, message.data)
+        except ContractError as error:
+            self._host.log.warning("a ledger hint does not decode", error=str(error))
+            return
+        if self.engine.on_room(hint.items):
+            self._wake.set()
+
+    async def _on_epoch(self, message: Msg) -> None:
+        self.engine.on_room(())
+        self.engine.world.admission_wanted = True
+        self._wake.set()
+
+    # Passes -------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        for cache in self._caches:
+            await cache.synced()
+        self._host.ready.open("synced")
+        await self._lease.acquire()
+        self._leading = True
+        self._host.spawn(self._until_lost(), "lease")
+        self._host.spawn(self._renew(), "renew")
+        self.engine.desk.tick(time.time_ns())
+        self.engine.mark_all()
+        while True:
+            await self._pass()
+            await self._sleep()
+
+    async def _until_lost(self) -> None:
+        await self._lease.lost.wait()
+        if self._leading:
+            raise RuntimeError("the queue lease was lost; another instance leads")
+
+    async def _renew(self) -> None:
+        """Keep the leases of claims whose write is under way."""
+        while True:
+            await asyncio.sleep(RENEW_S)
+            if self.engine.admission.in_flight:
+                with contextlib.suppress(LedgerUnavailable):
+                    await self._host.ledger.renew()
+
+    async def _pass(self) -> None:
+        begun = time.perf_counter()
+        engine = self.engine
+        engine.desk.tick(time.time_ns())
+        if engine.desk.now_s >= self._next_poll_s:
+            self._next_poll_s = engine.desk.now_s + POLL_S
+            engine.on_room(())
+        engine.reconcile()
+        await self._admit()
+        self._due_s = engine.after_admission()
+        await self._release()
+        decisions = engine.decisions()
+        if decisions:
+            try:
+                await self._publisher.publish_many(decisions)
+            except BusError as error:
+                engine.desk.outbox.publish_again()
+                self._host.log.warning("the bus does not take decisions, they wait", error=str(error))
+                await asyncio.sleep(0.5)
+        _units.set(len(engine.world.units))
+        _passes.observe(time.perf_counter() - begun)
+
+    async def _sleep(self) -> None:
+        """Until something changes or is due."""
+        engine = self.engine
+        now = time.time()
+        dues = [now + IDLE_S, self._next_poll_s if engine.world.texts_wanted or self._anyone_waits() else now + IDLE_S]
+        own = (self._due_s, engine.world.next_timer_s(), engine.desk.outbox.next_overdue_s())
+        dues.extend(due for due in own if due is not None)
+        if engine.world.admission_wanted or self._unsure:
+            dues.append(self._next_cycle_s)
+        if engine.admission.charges:
+            dues.append(now + 0.5)
+        wait = max(0.0, min(dues) - now)
+        if wait > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._wake.wait()
+        self._wake.clear()
+        await asyncio.sleep(PASS_S)
+
+    def _anyone_waits(self) -> bool:
+        return any(len(queue.waiting) for queue in self.engine.world.queues.values())
+
+    async def _admit(self) -> None:
+        """One cycle, if one is wanted and due."""
+        engine, now = self.engine, time.time()
+        if not (engine.world.admission_wanted or engine.admission.charges or self._unsure) or now < self._next_cycle_s:
+            return
+        engine.world.admission_wanted = False
+        if not (self._unsure or engine.admission.charges or self._hopeful()):
+            return
+        self._next_cycle_s = now + CYCLE_S
+        usable = False
+        try:
+            # Claims whose answer was lost are asked again as they were: an accepted one keeps its token.
+            planned = self._unsure or engine.admission.plan(await self._items())
+            self._unsure = planned
+            if planned:
+                begun_ns = time.time_ns()
+                answers = await self._host.ledger.claim([one.claim for one in planned])
+                usable = engine.admission.judge(planned, answers, begun_ns)
+            else:
+                usable = True
+            self._unsure = []
+        except LedgerUnavailable as error:
+            self._host.log.warning("the ledger cannot be reached, admission waits", error=str(error))
+        if not usable:
+            engine.world.admission_wanted = True
+            self._next_cycle_s = now + 0.5
+
+    async def _items(self) -> dict[str, Item]:
+        return await self._host.ledger.items(ADMITTED)
+
+    def _hopeful(self) -> bool:
+        return any(queue.policy is not None and queue.waiting.hopeful() for queue in self.engine.world.queues.values())
+
+    async def _release(self) -> None:
+        """Give back claims whose write was refused (no-op where the gateway did so)."""
+        waiting = self.engine.admission.to_release
+        if not waiting:
+            return
+        releases = [Release(one.planned.claim.id, one.token, by="queue") for one in waiting]
+        try:
+            await self._host.ledger.release(releases)
+        except LedgerUnavailable:
+            return  # tried again with the next pass; the lease is not renewed for ever
+        self.engine.admission.to_release = []
+
+
+def _build(host: Host, settings: QueueSettings) -> QueueService:
+    return QueueService(host, settings)
+
+
+SPEC = ServiceSpec(
+    name="queue",
+    summary="holds whole jobs until their quota chain has room, then resumes them",
+    settings=QueueSettings,
+    build=_build,
+    needs=frozenset(("bus", "ledger")),
+)

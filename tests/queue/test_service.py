@@ -1,0 +1,290 @@
+"""The queue service on real NATS and Redis: jobs wait, are admitted, run, fall back and end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NAMESPACES, QUEUE_UNITS, QUEUES, TFJOBS
+from koord.queue.backoff import Timeouts
+from koord.queue.service import QueueService
+from koord.queue.settings import QueueSettings
+from koord.quota.service import QuotaService, QuotaSettings
+from tests.queue.harness import MiniCluster, batch_job, quota, running, tfjob, until
+
+TF = "-tf-qu"
+
+
+async def start_queue(mini: MiniCluster, **settings: Any) -> QueueService:
+    host = await mini.host("queue")
+    service = QueueService(host, QueueSettings(**settings))
+    await service.start()
+    return service
+
+
+@pytest.fixture
+async def mini(nats_url: str, redis_url: str, cluster: str) -> AsyncIterator[MiniCluster]:
+    async with running(nats_url, redis_url, cluster) as made:
+        quota_service = QuotaService(await made.host("quota"), QuotaSettings())
+        await quota_service.start()
+        yield made
+
+
+def phase(mini: MiniCluster, name: str) -> str:
+    unit = mini.get(QUEUE_UNITS, f"team/{name}")
+    return str(unit.get("status", {}).get("phase", "")) if unit is not None else "none"
+
+
+def unit_of(mini: MiniCluster, name: str) -> dict[str, Any]:
+    unit = mini.get(QUEUE_UNITS, f"team/{name}")
+    assert unit is not None
+    return unit
+
+
+def reasons(mini: MiniCluster) -> set[str]:
+    return {reason for _, _, reason, _ in mini.events}
+
+
+async def status(mini: MiniCluster, name: str, condition: str) -> None:
+    """What the TFJob's operator would write."""
+    conditions = [{"type": condition, "status": "True"}] if condition else []
+    await mini.edit(TFJOBS, f"team/{name}", {"status": {"conditions": conditions}})
+
+
+async def test_a_suspended_job_waits_is_admitted_runs_and_ends(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("top", "4"))
+    await mini.put(ELASTIC_QUOTAS, quota("leaf", "4", "top"))
+    await start_queue(mini)
+    await mini.put(TFJOBS, tfjob("a", "leaf", workers=3))
+    await mini.put(TFJOBS, tfjob("b", "leaf", workers=2))
+    await until(lambda: phase(mini, "a" + TF) == "Dequeued", "a is admitted")
+    job = await until(lambda: _resumed(mini, "a"), "a is resumed")
+    template = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["metadata"]
+    assert template["annotations"]["koord-queue/related-queueunit"] == "team/a-tf-qu"
+    assert template["annotations"]["koord-queue/related-podset-name"] == "worker"
+    assert template["annotations"]["gang.scheduling.koordinator.sh/name"] == "a-tf-qu"
+    assert template["annotations"]["gang.scheduling.koordinator.sh/min-available"] == "3"
+    assert template["labels"]["quota.scheduling.koordinator.sh/name"] == "leaf"
+    unit = unit_of(mini, "a" + TF)
+    traceparent = unit["metadata"]["annotations"]["koord.sh/traceparent"]
+    assert template["annotations"]["koord.sh/traceparent"] == traceparent
+    assert unit["status"]["admissions"][0] | {"running": 0} == {
+        "name": "worker", "replicas": 3, "running": 0, "resources": {"cpu": "3"}
+    }  # fmt: skip
+    conditions = {each["type"]: each for each in unit["status"]["conditions"]}
+    assert conditions["Admitted"]["status"] == "True"
+
+    text = "limited quotaName:leaf, limited resKey:cpu,"
+    await until(lambda: phase(mini, "b" + TF) == "Enqueued" and _reserved(mini, "b" + TF)["message"] == text, "b waits")
+    assert unit_of(mini, "b" + TF)["status"]["message"] == text
+    shown = _reserved(mini, "b" + TF)
+    assert (shown["status"], shown["reason"]) == ("False", "WaitingForQuota")
+
+    await status(mini, "a", "Running")
+    await until(lambda: phase(mini, "a" + TF) == "Running", "a runs")
+    await status(mini, "a", "Succeeded")
+    await until(lambda: phase(mini, "a" + TF) == "Succeed", "a ends")
+    assert unit_of(mini, "a" + TF)["status"]["admissions"] == []
+    await until(lambda: phase(mini, "b" + TF) == "Dequeued", "b follows")
+    await until(lambda: _resumed(mini, "b"), "b is resumed")
+    held = (await mini.ledger.items("admitted/"))["admitted/leaf"]
+    assert held.used.get("cpu", 0) + held.held.get("cpu", 0) == 2000
+    assert {"Scheduled", "Resume", "FailedScheduling"} <= reasons(mini)
+    assert not mini.untraced
+
+
+async def test_queues_follow_their_quotas(mini: MiniCluster) -> None:
+    await start_queue(mini)
+    body = quota("vision", "48", "research", **{"koord-queue/queue-policy": "Priority"})
+    body["metadata"]["annotations"] = {"koord-queue/max-depth": "50"}
+    await mini.put(ELASTIC_QUOTAS, body)
+    made = await until(lambda: mini.get(QUEUES, "koord-queue/vision"), "the Queue is made")
+    assert mini.get(NAMESPACES, "koord-queue") is not None
+    assert made["metadata"]["labels"] == {
+        "create-by-koordqueue": "true",
+        "quota.scheduling.koordinator.sh/parent": "research",
+    }
+    assert made["metadata"]["annotations"] == {"koord-queue/max-depth": "50"}
+    assert made["spec"] == {"queuePolicy": "Priority", "priority": 1000}
+    await mini.edit(QUEUES, "koord-queue/vision", {"spec": {"queuePolicy": "FIFO"}})
+    await until(lambda: _policy(mini, "vision") == "Priority", "the policy is put back")
+    await mini.delete(ELASTIC_QUOTAS, "quotas/vision")
+    await until(lambda: mini.get(QUEUES, "koord-queue/vision") is None, "the Queue goes with its quota")
+
+
+async def test_a_policy_that_is_not_built_admits_nothing(mini: MiniCluster) -> None:
+    await start_queue(mini)
+    await mini.put(ELASTIC_QUOTAS, quota("q", "48", **{"koord-queue/queue-policy": "Lottery"}))
+    await until(lambda: _condition(mini, "q").get("reason") == "UnknownPolicy", "the Queue says so")
+    assert _condition(mini, "q")["status"] == "False"
+    await mini.put(TFJOBS, tfjob("a", "q"))
+    await until(lambda: "spec.queuePolicy" in unit_of(mini, "a" + TF).get("status", {}).get("message", "")
+                if phase(mini, "a" + TF) == "Enqueued" else False, "the unit says so")  # fmt: skip
+    assert "AddQueueFail" in reasons(mini)
+    await mini.edit(ELASTIC_QUOTAS, "quotas/q", {"metadata": {"labels": {"koord-queue/queue-policy": "Priority"}}})
+    await until(lambda: phase(mini, "a" + TF) == "Dequeued", "a known policy admits")
+
+
+async def test_a_labelled_job_is_charged_even_beyond_max(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "1"))
+    await start_queue(mini)
+    await mini.put(TFJOBS, tfjob("loose", "q", workers=4, suspend=False))
+    await until(lambda: phase(mini, "loose" + TF) == "Dequeued", "charged at once")
+    await until(lambda: "ResumedOutsideQueue" in reasons(mini), "told")
+    item = (await mini.ledger.items("admitted/"))["admitted/q"]
+    assert item.used.get("cpu", 0) + item.held.get("cpu", 0) == 4000
+    await mini.put(TFJOBS, tfjob("plain", suspend=False))
+    await mini.put(TFJOBS, {**tfjob("foreign", "q"), "spec": {**tfjob("foreign", "q")["spec"],
+                   "runPolicy": {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue"}}})  # fmt: skip
+    await mini.put(TFJOBS, tfjob("later", "q"))
+    await until(lambda: phase(mini, "later" + TF) == "Enqueued", "later waits")
+    assert phase(mini, "plain" + TF) == phase(mini, "foreign" + TF) == "none"
+
+
+async def test_an_unknown_queue_is_told_once_and_healed(mini: MiniCluster) -> None:
+    await start_queue(mini)
+    await mini.put(TFJOBS, tfjob("a", "nowhere"))
+    unit = await until(lambda: phase(mini, "a" + TF) == "Enqueued" and unit_of(mini, "a" + TF), "a waits")
+    assert unit["status"]["message"] == "queue nowhere not found for queueUnit team/a-tf-qu"
+    reserved = {each["type"]: each for each in unit["status"]["conditions"]}["QuotaReserved"]
+    assert (reserved["status"], reserved["reason"]) == ("False", "Misconfigured")
+    await until(lambda: "QueueNotFound" in reasons(mini), "told")
+    await mini.put(ELASTIC_QUOTAS, quota("nowhere", "8"))
+    await until(lambda: phase(mini, "a" + TF) == "Dequeued", "admitted once the quota exists")
+    assert len([one for one in mini.events if one[2] == "QueueNotFound"]) == 1
+
+
+async def test_more_than_max_is_told_apart_and_cured_by_an_edit(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "1"))
+    await start_queue(mini)
+    await mini.put(TFJOBS, tfjob("big", "q", workers=4))
+    await until(lambda: _reserved(mini, "big" + TF).get("reason") == "ExceedsMaxQuota", "big waits for an edit")
+    assert _reserved(mini, "big" + TF)["status"] == "False"
+    await mini.edit(ELASTIC_QUOTAS, "quotas/q", {"spec": {"max": {"cpu": "8"}}})
+    await until(lambda: phase(mini, "big" + TF) == "Dequeued", "an edit cures it")
+
+
+async def test_pending_too_long_falls_back_and_returns_under_a_new_trace(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "8"))
+    await start_queue(mini, timeouts={"TFJob": Timeouts(running=1.5, backoff=0.5)})
+    await mini.put(TFJOBS, tfjob("a", "q"))
+    await until(lambda: _resumed(mini, "a"), "resumed")
+    first = unit_of(mini, "a" + TF)["metadata"]["annotations"]["koord.sh/traceparent"]
+    await until(lambda: phase(mini, "a" + TF) == "TimeoutBackoff", "falls back")
+    fallen = unit_of(mini, "a" + TF)["status"]
+    assert fallen["message"] == "Backoff due to running timeout"
+    assert fallen["admissions"] == []
+    assert fallen["requeueState"]["count"] == 1
+    await until(lambda: mini.get(TFJOBS, "team/a")["spec"]["runPolicy"]["suspend"] is True, "suspended again")  # type: ignore[index]
+    await until(lambda: _resumed(mini, "a"), "resumed again")
+    second = unit_of(mini, "a" + TF)["metadata"]["annotations"]["koord.sh/traceparent"]
+    assert first[3:35] != second[3:35]
+    await status(mini, "a", "Running")
+    await until(lambda: phase(mini, "a" + TF) == "Running", "runs")
+    assert "requeueState" not in unit_of(mini, "a" + TF)["status"]
+
+
+async def test_a_running_job_that_its_user_suspends_gives_its_room_back(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "2"))
+    await start_queue(mini)
+    await mini.put(TFJOBS, tfjob("a", "q"))
+    await until(lambda: _resumed(mini, "a"), "resumed")
+    await status(mini, "a", "Running")
+    await until(lambda: phase(mini, "a" + TF) == "Running", "runs")
+    await mini.put(TFJOBS, tfjob("b", "q", annotations={"scheduling.x-k8s.io/priority": "9"}))
+    await until(lambda: phase(mini, "b" + TF) == "Enqueued", "b waits")
+    await mini.edit(TFJOBS, "team/a", {"spec": {"runPolicy": {"suspend": True}}, "status": {"conditions": []}})
+    await until(lambda: phase(mini, "a" + TF) == "Enqueued", "a goes back")
+    await until(lambda: phase(mini, "b" + TF) == "Dequeued", "b gets the room")
+
+
+async def test_deleting_a_job_removes_its_unit_and_frees_its_room(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "2"))
+    await start_queue(mini)
+    await mini.put(JOBS, batch_job("a", "q", pods=2))
+    await until(lambda: phase(mini, "a") == "Dequeued", "admitted")
+    await mini.put(JOBS, batch_job("b", "q", pods=2))
+    await until(lambda: phase(mini, "b") == "Enqueued", "b waits")
+    await mini.delete(JOBS, "team/a")
+    await until(lambda: phase(mini, "a") == "none", "the unit goes")
+    await until(lambda: phase(mini, "b") == "Dequeued", "b gets the room")
+
+
+async def test_a_malformed_job_is_named_and_nothing_is_made(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "2"))
+    await start_queue(mini)
+    bad = tfjob("bad", "q")
+    bad["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = "many"
+    worse = tfjob("worse", "q", cpu="one")
+    await mini.put(TFJOBS, bad)
+    await mini.put(TFJOBS, worse)
+    await mini.put(TFJOBS, tfjob("good", "q"))
+    await until(lambda: phase(mini, "good" + TF) == "Dequeued", "others go on")
+    notes = await until(
+        lambda: len(found := [note for _, _, reason, note in mini.events if reason == "InvalidJob"]) == 2 and found
+    )
+    assert any("replicas" in note and "many" in note for note in notes)
+    assert any("cpu" in note and "one" in note for note in notes)
+    assert phase(mini, "bad" + TF) == phase(mini, "worse" + TF) == "none"
+
+
+async def test_positions_are_published(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "1"))
+    for name, priority in (("a", "10"), ("b", "20"), ("c", "15")):
+        await mini.put(TFJOBS, tfjob(name, "q", annotations={"scheduling.x-k8s.io/priority": priority}))
+    await start_queue(mini)
+    details = await until(
+        lambda: len(found := (mini.get(QUEUES, "koord-queue/q") or {}).get("status", {})
+                    .get("queueItemDetails", {}).get("active", [])) == 3 and found,
+        "three positions", timeout=40,
+    )  # fmt: skip
+    assert [(each["name"], each["position"]) for each in details] == [("b-tf-qu", 1), ("c-tf-qu", 2), ("a-tf-qu", 3)]
+
+
+async def test_a_refused_status_write_is_planned_again(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "2"))
+    failures = iter(["conflict", "rejected", "gone"])
+
+    def refuse(decision: Any) -> Any:
+        return next(failures, None) if getattr(decision, "claim", None) is not None else None
+
+    mini.refuse = refuse
+    await start_queue(mini)
+    await mini.put(TFJOBS, tfjob("a", "q"))
+    await until(lambda: _resumed(mini, "a"), "resumed in the end")
+    item = (await mini.ledger.items("admitted/"))["admitted/q"]
+    assert item.used.get("cpu", 0) + item.held.get("cpu", 0) == 2000
+
+
+async def test_a_queue_killed_at_any_step_is_continued_by_the_next(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "40"))
+    first = await start_queue(mini)
+    for number in range(20):
+        await mini.put(TFJOBS, tfjob(f"j{number}", "q"))
+    await until(lambda: sum(_resumed(mini, f"j{n}") is not None for n in range(20)) >= 3, "some are through")
+    await mini.kill(first._host)
+    await asyncio.sleep(0)
+    await start_queue(mini)
+    await until(lambda: all(_resumed(mini, f"j{n}") is not None for n in range(20)), "all resumed", timeout=60)
+    item = (await mini.ledger.items("admitted/"))["admitted/q"]
+    assert item.used.get("cpu", 0) + item.held.get("cpu", 0) == 40000
+
+
+def _resumed(mini: MiniCluster, name: str) -> dict[str, Any] | None:
+    job = mini.get(TFJOBS, f"team/{name}")
+    return job if job is not None and job["spec"]["runPolicy"].get("suspend") is False else None
+
+
+def _reserved(mini: MiniCluster, name: str) -> dict[str, Any]:
+    conditions = (mini.get(QUEUE_UNITS, f"team/{name}") or {}).get("status", {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == "QuotaReserved"), {})
+
+
+def _policy(mini: MiniCluster, name: str) -> str:
+    return str((mini.get(QUEUES, f"koord-queue/{name}") or {}).get("spec", {}).get("queuePolicy", ""))
+
+
+def _condition(mini: MiniCluster, name: str) -> dict[str, Any]:
+    conditions = (mini.get(QUEUES, f"koord-queue/{name}") or {}).get("status", {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == "Active"), {})
