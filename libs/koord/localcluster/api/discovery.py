@@ -67,6 +67,7 @@ def _subresources(resource: Resource) -> list[tuple[str, Object, list[str]]]:
     found: list[tuple[str, Object, list[str]]] = []
     if resource is PODS:
         found.append(("binding", {"group": "", "version": "v1", "kind": "Binding"}, ["create"]))
+        found.append(("eviction", {"group": "policy", "version": "v1", "kind": "Eviction"}, ["create"]))
     if resource is NAMESPACES:
         found.append(("finalize", own, ["update"]))
     if resource.scale is not None:

@@ -207,6 +207,9 @@ class ObjectHandlers:
             case "binding" if resource is PODS:
                 if method == "POST":
                     return self._bind(request, target)
+            case "eviction" if resource is PODS:
+                if method == "POST":
+                    return self._evict(request, target)
             case "finalize" if resource is NAMESPACES:
                 if method == "PUT":
                     return self._replace(request, target)
@@ -224,7 +227,15 @@ class ObjectHandlers:
             metadata = binding.get("metadata")
             name = str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
         pods.bind(self._cluster, target.namespace or "", name, binding, dry_run=request.query.dry_run)
-        return _BOUND
+        return _CREATED
+
+    def _evict(self, request: Request, target: Target) -> Response:
+        # Disruption budgets are stored but not enforced: an eviction is a delete.
+        eviction = decode_object(request)
+        options = deletion.read_options(eviction.get("deleteOptions") or {})
+        dry_run = request.query.dry_run or bool(options.dry_run)
+        deletion.delete(self._cluster, PODS, target.namespace, target.name, options, dry_run=dry_run)
+        return _CREATED
 
     def _scale(self, request: Request, target: Target) -> Response:
         resource = target.route.resource
@@ -255,4 +266,4 @@ def _success(status: int, details: Any = None) -> Response:
     return Response(status, encode(body))
 
 
-_BOUND = _success(201)
+_CREATED = _success(201)

@@ -11,11 +11,9 @@ from koord.localcluster.api.store import encode
 from koord.localcluster.clusterapi import Object
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-_PATCHES = (
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-)
+# Strategic merge patch is left out although it is served: kubectl would then compute patches from these documents,
+# which have no fields; without it kubectl uses its own compiled types.
+_PATCHES = ("application/json-patch+json", "application/merge-patch+json")
 
 
 class OpenApi:

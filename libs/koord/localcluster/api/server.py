@@ -23,9 +23,8 @@ from koord.localcluster.api.app import App
 from koord.localcluster.api.builtin import CRDS
 from koord.localcluster.api.certificates import CertificateFiles, make_certificates
 from koord.localcluster.api.cluster import Cluster
+from koord.localcluster.api.expiry import expire_forever
 from koord.localcluster.api.inprocess import InProcessApi
-
-GC_SECONDS = 30.0
 
 
 class Ready(msgspec.Struct):
@@ -107,7 +106,7 @@ class ApiServer:
         await self._listening(port)
         path = self._folder / "kubeconfig"
         write_private(path, kubeconfig(self.url, files.ca, self.token))
-        self._tidy = asyncio.create_task(_collect())
+        self._tidy = asyncio.create_task(expire_forever(self.cluster))
         return Ready(self.url, str(path), str(files.ca), self.token, os.getpid())
 
     def _granian(self, app: App, port: int, files: CertificateFiles) -> Server:
@@ -124,7 +123,7 @@ class ApiServer:
             backlog=1024,
             # Watches count as running requests: the limit must be far above what clients hold open.
             backpressure=100_000,
-            log_level=LogLevels.warning,
+            log_level=LogLevels.error,
             ssl_cert=files.certificate,
             ssl_key=files.key,
         )
@@ -157,14 +156,6 @@ class ApiServer:
                 await asyncio.wait_for(self._task, 5)
 
 
-async def _collect() -> None:
-    """Collect garbage at quiet times and freeze what survives: hundreds of thousands of objects live long here."""
-    gc.disable()
-    while True:
-        await asyncio.sleep(GC_SECONDS)
-        gc.collect(1)
-
-
 async def run(
     server: ApiServer, ready_file: Path | None, components: Components | None, announce: Callable[[Ready], None]
 ) -> int:
@@ -176,8 +167,10 @@ async def run(
     ready = await server.start()
     if components is not None:
         await components(InProcessApi(server.cluster))
+    # What lives long here (bytes, structs outside of the collector's sight) holds no cycles: look rarely.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
     if ready_file is not None:
         write_private(ready_file, msgspec.json.encode(ready).decode())
     announce(ready)

@@ -5,10 +5,17 @@ from calendar import timegm
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from koord.localcluster.api.resources import Column, Route
 from koord.localcluster.clusterapi import Object
 
 _UNKNOWN = "<unknown>"
+
+
+def encode_text(value: Any) -> str:
+    """Compact JSON as text."""
+    return msgspec.json.encode(value).decode()
 
 
 def parse_time(text: Any) -> float | None:
@@ -117,5 +124,6 @@ def _cell(column: Column, obj: Object) -> Any:
     if column.type == "integer" and isinstance(value, float):
         return int(value)
     if column.type == "string" and value is not None and not isinstance(value, str):
-        return str(value).lower() if isinstance(value, bool) else str(value)
+        # Maps and lists are shown as JSON, as are booleans and numbers.
+        return encode_text(value)
     return value

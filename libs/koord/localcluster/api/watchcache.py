@@ -58,7 +58,7 @@ class WatchCache:
         self._floor = version
         self._max_changes = max_changes
         self._max_bytes = max_bytes
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters: set[asyncio.Future[None]] = set()
         self.closed = False
 
     @property
@@ -87,7 +87,7 @@ class WatchCache:
         self._base += drop
 
     def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
+        waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -115,15 +115,14 @@ class WatchCache:
         if position < self.end or self.closed:
             return True
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
+        self._waiters.add(waiter)
         try:
             async with asyncio.timeout(seconds):
                 await waiter
         except TimeoutError:
             return False
         finally:
-            if not waiter.done():
-                waiter.cancel()
+            self._waiters.discard(waiter)
         return True
 
 
