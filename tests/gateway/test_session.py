@@ -34,7 +34,7 @@ from koord.gateway.session import Session
 from koord.gateway.settings import GatewaySettings
 from koord.kube.resources import ELASTIC_QUOTAS, EVENTS, PODS, QUEUE_UNITS
 from koord.ledger.client import Ledger
-from koord.ledger.model import ClaimRequest, LimitSet, Member, NodeSeen
+from koord.ledger.model import ClaimRequest, LimitSet, Member, NodeSeen, Observation
 from koord.telemetry.context import TraceContext
 from koord.telemetry.spans import Spans
 from tests.gateway.conftest import Kube, until
@@ -108,7 +108,7 @@ async def bed(
     bus = await Bus.connect(nats_url, cluster, "test")
     ledgers = [await Ledger.connect(redis_url, cluster, name) for name in ("s", "g", "r")]
     epoch = await ledgers[2].lead("reconciler")
-    limits = [
+    limits: list[Observation] = [
         NodeSeen("node/n1", {"cpu": 8000, "pods": 110}, "1"),
         LimitSet("admitted/q", {"cpu": 4000}),
     ]
@@ -246,7 +246,7 @@ async def test_events_are_aggregated(bed: Bed) -> None:
 
 
 async def _total(events: Any) -> bool:
-    return sum(event["count"] for event in await events()) == 6
+    return bool(sum(event["count"] for event in await events()) == 6)
 
 
 async def test_a_service_may_not_ask_for_what_is_not_its_own(bed: Bed) -> None:

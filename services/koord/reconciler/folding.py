@@ -5,7 +5,7 @@ bound changes no sum. What was folded is remembered by uid: a change that moves 
 node's heartbeat) costs no call.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from koord.accounting.quotas import QuotaTree, QuotaTreeError
 from koord.accounting.requests import amounts
@@ -30,10 +30,6 @@ ENDED_PHASES = frozenset(("Succeed", "Failed"))
 PATIENCE_S = 1.0
 """How long a pod or unit waits for the quota that it names (it may be on its way) before it is charged elsewhere."""
 _NO_LABELS: dict[str, str] = {}
-
-
-class Problem(Exception):
-    """An object that cannot be charged as it stands: names it, the field and the rule."""
 
 
 class Folder:
@@ -63,6 +59,12 @@ class Folder:
         self._units.clear()
         self._nodes.clear()
         self._late.clear()
+
+    def drop(self, uids: Collection[str]) -> None:
+        """Forget that these were told."""
+        for uid in uids:
+            self._pods.pop(uid, None)
+            self._units.pop(uid, None)
 
     # Nodes --------------------------------------------------------------------------------------------------------
 

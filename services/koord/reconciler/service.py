@@ -1,0 +1,115 @@
+"""The reconciler as a service: caches always, one term of leadership after the other, problems told as Events."""
+
+import asyncio
+import time
+
+from koord.bus.decisions import DecisionPublisher
+from koord.bus.errors import BusError
+from koord.contracts.decisions import EventNote, ObjectRef, RecordEvents
+from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS, Resource
+from koord.reconciler import metrics
+from koord.reconciler.hints import Hints
+from koord.reconciler.settings import ReconcilerSettings
+from koord.reconciler.term import Superseded, Term
+from koord.reconciler.world import World
+from koord.runtime.host import Host, Leadership
+from koord.runtime.service import ServiceSpec
+
+ROLE = "reconciler"
+_PROBLEMS_S = 1.0
+_MOST_PROBLEMS = 100
+_RESOURCES: dict[str, Resource] = {resource.kind: resource for resource in (NODES, PODS, ELASTIC_QUOTAS, QUEUE_UNITS)}
+
+
+class Reconciler:
+    """Leads, or stands by with warm caches."""
+
+    def __init__(self, host: Host, settings: ReconcilerSettings) -> None:
+        self._host = host
+        self._settings = settings
+        self._world = World(host.bus, host.spans)
+        self._hints = Hints(host.bus)
+        self._events = DecisionPublisher(host.bus, ROLE)
+        self._event_number = 0
+        host.ready.require("state")
+
+    async def start(self) -> None:
+        """Begin to read state and to stand for election."""
+        self._host.spawn(self._run(), "run")
+        self._host.spawn(self._tell_problems(), "problems")
+
+    async def drain(self) -> None:
+        """Nothing is in flight that could be lost: observations are derived from state."""
+        await self._world.close()
+        self._events.close()
+
+    async def _run(self) -> None:
+        await self._world.start(lambda token: self._host.log.info("synced", resource=token))
+        self._host.ready.open("state")
+        while True:
+            leadership = await self._host.lead(ROLE)
+            await self._lead(leadership)
+
+    async def _lead(self, leadership: Leadership) -> None:
+        term = Term(self._host.ledger, self._world, self._hints, leadership.epoch, self._settings, self._on_open)
+        running = asyncio.create_task(term.run(), name="reconciler-term")
+        lost = asyncio.create_task(leadership.lost.wait(), name="reconciler-lost")
+        try:
+            await asyncio.wait((running, lost), return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
+        except Superseded as error:
+            self._host.log.error("a newer reconciler leads, giving up the term", error=str(error))
+        finally:
+            for task in (running, lost):
+                task.cancel()
+            await asyncio.gather(running, lost, return_exceptions=True)
+            await leadership.release()
+
+    def _on_open(self, is_open: bool) -> None:
+        self._host.log.debug("ledger", open=is_open)
+
+    async def _tell_problems(self) -> None:
+        """Objects that cannot be charged as written get an Event that names the field and the rule."""
+        while True:
+            await asyncio.sleep(_PROBLEMS_S)
+            problems = self._world.folder.problems
+            if not problems:
+                continue
+            taken, problems[:] = problems[:_MOST_PROBLEMS], problems[_MOST_PROBLEMS:][:_MOST_PROBLEMS]
+            notes = []
+            for kind, meta, text in taken:
+                metrics.PROBLEMS.labels(kind).inc()
+                self._host.log.warning("cannot be charged", kind=kind, name=meta.name, error=text)
+                resource = _RESOURCES[kind]
+                notes.append(
+                    EventNote(
+                        ObjectRef(resource.token, meta.namespace, meta.name, meta.uid),
+                        kind,
+                        resource.api_version,
+                        "Warning",
+                        "CannotBeCharged",
+                        text,
+                        controller="koord-reconciler",
+                        time_ns=time.time_ns(),
+                    )
+                )
+            self._event_number += 1
+            decision = RecordEvents(f"{self._host.incarnation}-{self._event_number}", notes)
+            try:
+                await self._events.publish(decision, self._host.spans.root())
+            except BusError as error:
+                self._host.log.warning("events not published", error=str(error))
+
+
+def build(host: Host, settings: ReconcilerSettings) -> Reconciler:
+    """The service for ``koord run reconciler``."""
+    return Reconciler(host, settings)
+
+
+SPEC = ServiceSpec(
+    name="reconciler",
+    summary="Folds API objects into the ledger, expires leases, audits records",
+    settings=ReconcilerSettings,
+    build=build,
+)

@@ -1,0 +1,120 @@
+"""What the reconciler sees: four state caches, always warm, so that a standby can take over at once."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from koord.bus.connection import Bus
+from koord.bus.statecache import Change, StateCache
+from koord.kube.quotas import ElasticQuota
+from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS
+from koord.ledger.model import Observation
+from koord.reconciler.folding import Folder
+from koord.reconciler.running import RunningSpans
+from koord.reconciler.sights import NodeSight, PodSight, UnitSight
+from koord.telemetry.spans import Spans
+
+
+class World:
+    """The caches, and the observations that their changes make while somebody collects them."""
+
+    def __init__(self, bus: Bus, spans: Spans) -> None:
+        self.folder = Folder()
+        self.pending: deque[Observation] = deque()
+        self.wake = asyncio.Event()
+        self._collecting = False
+        self._running = RunningSpans(spans)
+        self.nodes = StateCache(bus, NODES, NodeSight, self._node)
+        self.pods = StateCache(bus, PODS, PodSight, self._pod)
+        self.quotas = StateCache(bus, ELASTIC_QUOTAS, ElasticQuota, self._quota)
+        self.units = StateCache(bus, QUEUE_UNITS, UnitSight, self._unit)
+
+    async def start(self, on_synced: Callable[[str], None]) -> None:
+        """Begin to read; ``on_synced`` is told the token of each resource that is complete."""
+        for cache in (self.quotas, self.nodes, self.pods, self.units):
+            await cache.start()
+        for cache in (self.quotas, self.nodes, self.pods, self.units):
+            await cache.synced()
+            on_synced(cache.token)
+
+    async def close(self) -> None:
+        """Stop reading."""
+        for cache in (self.quotas, self.nodes, self.pods, self.units):
+            await cache.close()
+
+    def collect_anew(self) -> list[Observation]:
+        """Everything that is there now; later changes go to ``pending``."""
+        self._collecting = True
+        self.pending.clear()
+        return self.folder.everything(
+            self.nodes.items.values(), self.pods.items.values(), self.units.items.values(), time.monotonic()
+        )
+
+    def rest(self) -> None:
+        """Collect no more: another reconciler leads."""
+        self._collecting = False
+        self.pending.clear()
+        self.folder.forget()
+
+    def late(self) -> None:
+        """Fold those who waited for a quota long enough."""
+        if self._collecting:
+            self._add(self.folder.late(time.monotonic()))
+
+    def again(self, uids: Sequence[str]) -> list[Observation]:
+        """These pods and units once more: the ledger has no record of them."""
+        wanted = set(uids)
+        self.folder.drop(wanted)
+        now = time.monotonic()
+        found: list[Observation] = []
+        for pod in self.pods.items.values():
+            if pod.metadata.uid in wanted:
+                found += self.folder.pod(None, pod, "", now)
+        for unit in self.units.items.values():
+            if unit.metadata.uid in wanted:
+                found += self.folder.unit(None, unit, "", now)
+        return found
+
+    def live(self, uid: str, key: str) -> bool:
+        """Whether an assigned live pod or an admitted unit with this uid exists under this key."""
+        pod = self.pods.items.get(key)
+        if pod is not None and pod.metadata.uid == uid:
+            return bool(pod.spec.node_name) and not pod.terminal
+        unit = self.units.items.get(key)
+        return unit is not None and unit.metadata.uid == uid and bool(unit.status.admissions)
+
+    def exists(self, uid: str, key: str) -> bool:
+        """Whether a pod or unit with this uid exists under this key and has not ended."""
+        pod = self.pods.items.get(key)
+        if pod is not None and pod.metadata.uid == uid:
+            return not pod.terminal
+        unit = self.units.items.get(key)
+        return unit is not None and unit.metadata.uid == uid
+
+    # Changes ------------------------------------------------------------------------------------------------------
+
+    def _node(self, change: Change[NodeSight]) -> None:
+        if self._collecting:
+            self._add(self.folder.node(change.old, change.new, change.resource_version))
+
+    def _pod(self, change: Change[PodSight]) -> None:
+        if not self._collecting:
+            return
+        self._add(self.folder.pod(change.old, change.new, change.resource_version, time.monotonic()))
+        if not change.replay:
+            self._running.change(change.old, change.new, time.time_ns())
+
+    def _quota(self, change: Change[ElasticQuota]) -> None:
+        found = self.folder.quota(change.old, change.new, time.monotonic())
+        if self._collecting:
+            self._add(found)
+
+    def _unit(self, change: Change[UnitSight]) -> None:
+        if self._collecting:
+            self._add(self.folder.unit(change.old, change.new, change.resource_version, time.monotonic()))
+
+    def _add(self, found: list[Observation]) -> None:
+        if found:
+            self.pending.extend(found)
+            self.wake.set()

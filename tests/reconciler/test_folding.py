@@ -1,0 +1,206 @@
+"""From objects to observations: what is charged, what ends, what costs no call."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from koord.accounting.takes import Take
+from koord.kube.quotas import ElasticQuota
+from koord.ledger.model import ItemClosed, NodeSeen, PodGone, PodSeen, UnitGone, UnitSeen, UnitUnbound
+from koord.reconciler.folding import PATIENCE_S, Folder
+from koord.reconciler.sights import NodeSight, PodSight, SightError, UnitSight, request_of
+
+QUOTA = "quota.scheduling.koordinator.sh/"
+
+
+def pod(
+    *,
+    node: str = "",
+    phase: str = "Pending",
+    uid: str = "u",
+    version: str = "1",
+    quota: str = "",
+    unit: str = "",
+    cpu: Any = "1",
+) -> PodSight:
+    metadata: dict[str, Any] = {"name": "p", "namespace": "ns", "uid": uid, "resourceVersion": version}
+    if quota:
+        metadata["labels"] = {QUOTA + "name": quota}
+    if unit:
+        metadata["annotations"] = {"koord-queue/related-queueunit": unit}
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+    body = {"metadata": metadata, "spec": {"nodeName": node, "containers": [container]}, "status": {"phase": phase}}
+    return msgspec.json.decode(json.dumps(body), type=PodSight)
+
+
+def quota(name: str, parent: str = "", max_: dict[str, str] | None = None) -> ElasticQuota:
+    labels = {QUOTA + "parent": parent} if parent else {}
+    body = {
+        "metadata": {"name": name, "namespace": "koord", "uid": name, "labels": labels},
+        "spec": {"max": max_ or {"cpu": "4"}},
+    }
+    return msgspec.json.decode(json.dumps(body), type=ElasticQuota)
+
+
+def unit(*, admitted: bool, phase: str = "Dequeued", uid: str = "u", version: str = "1") -> UnitSight:
+    body = {
+        "metadata": {
+            "name": "j",
+            "namespace": "ns",
+            "uid": uid,
+            "resourceVersion": version,
+            "labels": {QUOTA + "name": "leaf"},
+        },
+        "spec": {"resource": {"cpu": "2", "memory": "1Gi"}},
+        "status": {"phase": phase, "admissions": [{"name": "main", "replicas": 2}] if admitted else []},
+    }
+    return msgspec.json.decode(json.dumps(body), type=UnitSight)
+
+
+def node(cpu: str = "8", version: str = "1", **labels: str) -> NodeSight:
+    metadata = {"name": "n1", "uid": "n", "resourceVersion": version, "labels": labels}
+    body = {"metadata": metadata, "status": {"allocatable": {"cpu": cpu, "memory": "1Gi", "pods": "110"}}}
+    return msgspec.json.decode(json.dumps(body), type=NodeSight)
+
+
+@pytest.fixture
+def folder() -> Folder:
+    folder = Folder()
+    folder.quota(None, quota("top"), 0.0)
+    folder.quota(None, quota("leaf", parent="top"), 0.0)
+    return folder
+
+
+def test_a_node_is_told_when_its_room_changes_and_closed_when_it_goes(folder: Folder) -> None:
+    first = node()
+    assert folder.node(None, first, "1") == [NodeSeen("node/n1", {"cpu": 8000, "memory": 1 << 30, "pods": 110}, "1")]
+    assert folder.node(first, node(version="2", zone="a"), "2") == []  # a heartbeat, a label
+    assert folder.node(first, node(cpu="4", version="3"), "3")[0].limits["cpu"] == 4000  # type: ignore[union-attr]
+    assert folder.node(first, None, "4") == [ItemClosed("node/n1", "4")]
+    assert len(folder.node(None, node(version="5"), "5")) == 1
+
+
+def test_a_node_with_an_impossible_quantity_keeps_its_last_good_room(folder: Folder) -> None:
+    folder.node(None, node(), "1")
+    assert folder.node(node(), node(cpu="8 cores", version="2"), "2") == []
+    kind, meta, text = folder.problems.pop()
+    assert (kind, meta.name) == ("Node", "n1")
+    assert text.startswith("status.allocatable[cpu]:")
+
+
+def test_a_waiting_pod_takes_nothing_and_a_bound_one_is_charged_once(folder: Folder) -> None:
+    waiting = pod(quota="leaf")
+    assert folder.pod(None, waiting, "1", 0.0) == []
+    bound = pod(node="n1", quota="leaf", version="2")
+    (seen,) = folder.pod(waiting, bound, "2", 0.0)
+    amounts = {"cpu": 1000, "memory": 1 << 30}
+    assert isinstance(seen, PodSeen)
+    assert seen.takes == (
+        Take("node/n1", {**amounts, "pods": 1}),
+        Take("quota/leaf", amounts),
+        Take("quota/top", amounts),
+        Take("admitted/leaf", amounts, checked=False),
+        Take("admitted/top", amounts, checked=False),
+    )
+    running = pod(node="n1", quota="leaf", version="3", phase="Running")
+    assert folder.pod(bound, running, "3", 0.0) == []
+    resized = pod(node="n1", quota="leaf", version="4", phase="Running", cpu="2")
+    assert len(folder.pod(running, resized, "4", 0.0)) == 1
+
+
+def test_a_pod_of_a_unit_never_touches_admitted(folder: Folder) -> None:
+    (seen,) = folder.pod(None, pod(node="n1", quota="leaf", unit="ns/j-py"), "1", 0.0)
+    assert isinstance(seen, PodSeen)
+    assert [take.item for take in seen.takes] == ["node/n1", "quota/leaf", "quota/top"]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_terminal_pod_is_gone_once(folder: Folder, phase: str) -> None:
+    bound = pod(node="n1", version="2")
+    folder.pod(None, bound, "2", 0.0)
+    done = pod(node="n1", version="3", phase=phase)
+    assert folder.pod(bound, done, "3", 0.0) == [PodGone("u", "ns", "p", "3")]
+    assert folder.pod(done, pod(node="n1", version="4", phase=phase), "4", 0.0) == []
+    assert folder.pod(done, None, "5", 0.0) == [PodGone("u", "ns", "p", "5")]
+    assert folder.charged == 0
+
+
+def test_another_uid_under_the_same_name_ends_the_first(folder: Folder) -> None:
+    first, second = pod(node="n1"), pod(node="n1", uid="v", version="9")
+    folder.pod(None, first, "1", 0.0)
+    gone, seen = folder.pod(first, second, "9", 0.0)
+    assert gone == PodGone("u", "ns", "p", "")
+    assert isinstance(seen, PodSeen) and seen.uid == "v"
+
+
+def test_a_pod_waits_a_moment_for_a_quota_that_is_not_there_yet(folder: Folder) -> None:
+    bound = pod(node="n1", quota="late")
+    assert folder.pod(None, bound, "1", 0.0) == []
+    assert folder.late(PATIENCE_S / 2) == []
+    (seen,) = folder.quota(None, quota("late", parent="top"), 0.5)
+    assert isinstance(seen, PodSeen) and "quota/late" in [take.item for take in seen.takes]
+    # Nobody waits for ever: it is charged to the node, and to the default quota once that exists.
+    other = pod(node="n1", quota="never", uid="w")
+    assert folder.pod(None, other, "1", 10.0) == []
+    (seen,) = folder.late(10.0 + PATIENCE_S)
+    assert isinstance(seen, PodSeen) and [take.item for take in seen.takes] == ["node/n1"]
+
+
+def test_a_waiting_pod_that_goes_is_not_charged_later(folder: Folder) -> None:
+    bound = pod(node="n1", quota="late")
+    folder.pod(None, bound, "1", 0.0)
+    folder.pod(bound, None, "2", 0.1)
+    assert folder.quota(None, quota("late"), 0.2) == []
+
+
+def test_a_pod_with_an_impossible_request_is_named_and_takes_its_slot(folder: Folder) -> None:
+    bad = pod(node="n1", cpu="a lot")
+    with pytest.raises(SightError, match=r"containers\[c\].resources.requests\[cpu\]"):
+        request_of(bad)
+    (seen,) = folder.pod(None, bad, "1", 0.0)
+    assert isinstance(seen, PodSeen) and seen.takes[0] == Take("node/n1", {"pods": 1})
+    assert "containers[c]" in folder.problems.pop()[2]
+
+
+def test_a_unit_is_charged_while_it_has_admissions(folder: Folder) -> None:
+    waiting = unit(admitted=False, phase="Enqueued")
+    assert folder.unit(None, waiting, "1", 0.0) == []
+    admitted = unit(admitted=True, version="2")
+    (seen,) = folder.unit(waiting, admitted, "2", 0.0)
+    assert isinstance(seen, UnitSeen)
+    assert [take.item for take in seen.takes] == ["admitted/leaf", "admitted/top"]
+    assert seen.takes[0].amounts == {"cpu": 2000, "memory": 1 << 30}
+    running = unit(admitted=True, phase="Running", version="3")
+    assert folder.unit(admitted, running, "3", 0.0) == []
+    backoff = unit(admitted=False, phase="TimeoutBackoff", version="4")
+    assert folder.unit(running, backoff, "4", 0.0) == [UnitUnbound("u", "ns", "j", "4")]
+    assert folder.unit(backoff, unit(admitted=True, version="5"), "5", 0.0) != []
+    ended = unit(admitted=True, phase="Succeed", version="6")
+    assert folder.unit(running, ended, "6", 0.0) == [UnitGone("u", "ns", "j", "6")]
+    assert folder.unit(ended, None, "7", 0.0) == [UnitGone("u", "ns", "j", "7")]
+
+
+def test_everything_is_told_anew_after_the_ledger_was_emptied(folder: Folder) -> None:
+    bound, admitted = pod(node="n1"), unit(admitted=True, uid="x")
+    folder.node(None, node(), "1")
+    folder.pod(None, bound, "1", 0.0)
+    told = folder.everything([node()], [bound, pod(uid="w")], [admitted], 5.0)
+    assert [type(one) for one in told] == [NodeSeen, PodSeen, UnitSeen]
+    assert sorted(folder.charged_uids()) == ["u", "x"]
+
+
+def test_a_cycle_of_quotas_charges_the_node_alone(folder: Folder) -> None:
+    folder.quota(None, quota("a", parent="b"), 0.0)
+    folder.quota(None, quota("b", parent="a"), 0.0)
+    (seen,) = folder.pod(None, pod(node="n1", quota="a"), "1", 0.0)
+    assert isinstance(seen, PodSeen) and [take.item for take in seen.takes] == ["node/n1"]
+
+
+def test_a_quota_that_does_not_parse_is_named_and_the_last_good_one_stays(folder: Folder) -> None:
+    folder.quota(None, quota("leaf", parent="top", max_={"cpu": "much"}), 0.0)
+    kind, meta, text = folder.problems.pop()
+    assert (kind, meta.name) == ("ElasticQuota", "leaf") and "spec.max[cpu]" in text
+    (seen,) = folder.pod(None, pod(node="n1", quota="leaf"), "1", 0.0)
+    assert isinstance(seen, PodSeen) and "quota/top" in [take.item for take in seen.takes]
