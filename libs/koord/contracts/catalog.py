@@ -42,7 +42,7 @@ CATALOG: tuple[MessageKind, ...] = (
     MessageKind(
         "LedgerHint",
         "ledger.claim.{event}",
-        "reconciler, gateway, scheduler, queue",
+        "reconciler, gateway, scheduler, queue, quota",
         "Records moved; room may have come free.",
         LedgerHint,
         exempt="a wake-up for many flows at once; carries no work",
