@@ -82,7 +82,7 @@ class Jobs:
     def put_job(self, key: JobKey, raw: bytes, version: int) -> JobRecord | None:
         """Take in a job's state; its record if that is news."""
         record = self.record(key)
-        if record.raw is not None and version <= record.version:
+        if version <= record.version:
             return None
         uid = msgspec.json.decode(raw, type=_Head).metadata.uid
         if uid != record.uid:
@@ -95,7 +95,7 @@ class Jobs:
         record = self.records.get(key)
         if record is None or version < record.version:
             return None
-        record.raw = None
+        record.raw, record.version = None, version
         record.gone = {}
         record.failures = 0
         return record

@@ -58,7 +58,7 @@ class RayJobOperator:
             # First the pods of the last attempt go.
             return Plan(delete=[pod for pod in observed.pods if not pod.deleting])
         if state in ("", "Suspended", "Suspending", "Retrying"):
-            return Plan(status=_begin(job, status, now))
+            return Plan(status=_begin(job, status, now), again_s=0.0)
         return self._carry_on(job, cluster, mode, observed, status, state, now)
 
     def _carry_on(
@@ -165,7 +165,7 @@ def _end(job: Object, observed: Observed, status: Object, outcome: str, reason: 
     if reason:
         status["reason"] = reason
     if retry:
-        return Plan(status=status, delete=[pod for pod in observed.pods if not pod.deleting])
+        return Plan(status=status, delete=[pod for pod in observed.pods if not pod.deleting], again_s=0.0)
     plan = _finished(job, observed, status, now)
     plan.status = status
     plan.notices.append(Notice("Normal" if outcome == "Complete" else "Warning", outcome, message))
