@@ -65,7 +65,7 @@ def schema(kind: MessageKind) -> dict[str, Any]:
     assert kind.body is not None
     generated = msgspec.json.schema(kind.body)
     title = kind.body.__name__
-    body = {"$schema": DRAFT, "title": title, "description": kind.summary}
+    body: dict[str, Any] = {"$schema": DRAFT, "title": title, "description": kind.summary}
     definitions = generated.pop("$defs", {})
     if generated == {"$ref": f"#/$defs/{title}"}:
         # The message itself is the document; only what it is made of stays a definition.

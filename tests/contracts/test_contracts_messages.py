@@ -87,7 +87,7 @@ def test_every_truncation_is_an_error_that_names_the_message(name: str) -> None:
         with pytest.raises(ContractError, match=f"^{name}: "):
             decode(type(FULL[name]), body[:length])
         if type(FULL[name]) in KINDS:
-            with pytest.raises(ContractError, match="^Decision: "):
+            with pytest.raises(ContractError, match=r"^Decision: "):
                 decode_decision(body[:length])
 
 
