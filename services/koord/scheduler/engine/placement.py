@@ -191,6 +191,11 @@ class Engine:
         """Whether the pod is planned and not seen bound."""
         return uid in self._assumed
 
+    @property
+    def assumed_count(self) -> int:
+        """How many pods are planned and not seen bound."""
+        return len(self._assumed)
+
     def count(self, pod: PodRef, footprint: Footprint) -> None:
         """Tell the plugins that keep books of a pod that has a node now."""
         for plugin in self.profile.assigning:

@@ -156,7 +156,7 @@ class AssignPlugin(Plugin):
     """Keeps books on pods that have a node, whoever gave it to them."""
 
     def assigned(self, pod: PodRef, footprint: Footprint) -> None:
-        """A pod now counts as having a node (planned, being bound, or seen bound)."""
+        """A pod counts as having a node now (planned, being bound, or seen bound). Told again when the pod changed."""
         raise NotImplementedError
 
     def unassigned(self, pod: PodRef, footprint: Footprint) -> None:

@@ -90,9 +90,10 @@ class Unit:
 class _Lot:
     """Parked units of one signature, best first."""
 
-    __slots__ = ("burst", "events", "heap", "size")
+    __slots__ = ("burst", "events", "heap", "rejecters", "size")
 
-    def __init__(self, events: frozenset[ClusterEvent]) -> None:
+    def __init__(self, rejecters: frozenset[str], events: frozenset[ClusterEvent]) -> None:
+        self.rejecters = rejecters
         self.events = events
         self.heap: list[tuple[int, float, int, Unit]] = []
         self.size = 0
@@ -150,6 +151,10 @@ class SchedulingQueue:
         self._leave(unit)
         self._move(unit, "gated")
 
+    def regate(self, unit: Unit) -> None:
+        """Hold back a unit in flight: what let it go is no longer so."""
+        self._move(unit, "gated")
+
     def remove(self, key: str) -> Unit | None:
         """Forget a unit."""
         unit = self.units.pop(key, None)
@@ -163,7 +168,7 @@ class SchedulingQueue:
     def pop(self, pods: int, now: float) -> list[Unit]:
         """Units to try now, best first, of about ``pods`` pods in all; they are in flight then.
 
-        When the active queue is empty, the first units that back off (from rejections, not from errors) come early.
+        When the active queue is empty, the first units that back off from rejections (not from errors) come early.
         """
         self.tick(now)
         taken: list[Unit] = []
@@ -205,7 +210,7 @@ class SchedulingQueue:
         lot = self._lots.get(signature)
         if lot is None:
             events = frozenset().union(*(self._events_of(name) for name in unit.rejecters))
-            lot = self._lots[signature] = _Lot(events)
+            lot = self._lots[signature] = _Lot(unit.rejecters, events)
         lot.burst = 1
         self._move(unit, "unschedulable")
         unit.ticket = self._next()
@@ -261,12 +266,13 @@ class SchedulingQueue:
                 times.append(min(parked) + self.settings.flush_after_s)
         return min(times) if times else None
 
-    @property
-    def ready(self) -> bool:
-        """Whether :meth:`pop` would hand out anything."""
-        return self.counts["active"] > 0 or any(
-            unit.state == "backoff" and unit.ticket == ticket and not unit.errors for _, ticket, unit in self._backoff
-        )
+    def parked_by(self) -> dict[str, int]:
+        """How many units are parked, by plugin that rejected them."""
+        counts: dict[str, int] = {}
+        for lot in self._lots.values():
+            for plugin in lot.rejecters:
+                counts[plugin] = counts.get(plugin, 0) + lot.size
+        return counts
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -312,7 +318,7 @@ class SchedulingQueue:
             _, ticket, unit = entry
             if unit.ticket != ticket or unit.state != "backoff":
                 continue
-            if unit.errors:
+            if not unit.rejecters:
                 kept.append(entry)
             else:
                 taken.append(unit)

@@ -1,0 +1,205 @@
+"""Accepted claims on their way to bound pods: publishing, results, what comes back, what is released."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from koord.bus.decisions import DecisionPublisher
+from koord.contracts.results import Result
+from koord.ledger.client import Ledger
+from koord.ledger.model import LedgerUnavailable, Release
+from koord.scheduler import metrics
+from koord.scheduler.claiming import Claims
+from koord.scheduler.engine.placement import PodInfo
+from koord.scheduler.flights import Flight, Flights, open_members
+from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.notices import Notices
+from koord.scheduler.podview import PodView
+from koord.scheduler.queueing.queue import SchedulingQueue
+from koord.scheduler.world import World
+from koord.telemetry.logs import Logger
+
+LOST = ("claim gone", "epoch")
+"""Reasons of results that say nothing about the pod: the claim ended before the gateway came to it."""
+
+
+class Binds:
+    """Owns the flights. ``on_unavailable`` is told when the ledger cannot be reached; ``kick`` wakes the loop."""
+
+    def __init__(
+        self,
+        world: World,
+        queue: SchedulingQueue,
+        claims: Claims,
+        notices: Notices,
+        *,
+        ledger: Ledger,
+        publisher: DecisionPublisher,
+        log: Logger,
+        scheduled_events: bool,
+        kick: Callable[[], None],
+        on_unavailable: Callable[[str], None],
+    ) -> None:
+        self.flights = Flights()
+        self._world = world
+        self._queue = queue
+        self._claims = claims
+        self._notices = notices
+        self._ledger = ledger
+        self._publisher = publisher
+        self._log = log
+        self._scheduled_events = scheduled_events
+        self._kick = kick
+        self._on_unavailable = on_unavailable
+        self._deadlines: dict[str, float] = {}
+        self._releases: list[Release] = []
+        self._entered: dict[str, tuple[float, int]] = {}
+        self._failures: Counter[str] = Counter()
+
+    # Out ------------------------------------------------------------------------------------------------------------
+
+    def hold(self, flight: Flight, since: float, attempts: int) -> None:
+        """A claim was accepted: keep it until its pods are seen bound. ``since``, ``attempts``: of its unit."""
+        for uid in flight.members:
+            self._entered[uid] = (since, attempts)
+        self.flights.add(flight)
+
+    def wait_for_members(self, group: str, deadline: float) -> None:
+        """A NonStrict gang group holds room; it gives up at ``deadline`` (the first one counts)."""
+        self._deadlines.setdefault(group, deadline)
+
+    def complete(self, group: str) -> list[Flight]:
+        """The group has what it needs: its flights that are to be published now."""
+        self._deadlines.pop(group, None)
+        return self.flights.held(group)
+
+    def publish(self, flight: Flight) -> None:
+        """Publish (again) the bind of a flight; what JetStream does not acknowledge is published again later."""
+        if flight.bind is None:
+            flight.bind = self._claims.bind(flight)
+        flight.published_s = time.monotonic()
+        self._publisher.send(flight.bind, flight.trace).add_done_callback(self._sent)
+
+    def republish(self, now: float) -> int:
+        """Publish again the decisions of which nothing was heard; answers how many."""
+        overdue = self.flights.overdue(now)
+        for flight in overdue:
+            self.publish(flight)
+        return len(overdue)
+
+    def _sent(self, future: "asyncio.Future[int]") -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._log.warning("a bind was not acknowledged by the stream", error=str(error))
+
+    # Back -----------------------------------------------------------------------------------------------------------
+
+    def on_result(self, result: Result) -> None:
+        """The gateway's answer to a bind; the state stream tells the good news itself."""
+        flight = self.flights.of_claim(result.id)
+        if flight is None:
+            return
+        flight.result_seen = True
+        outcomes = {member.uid: member for member in result.members}
+        back: list[PodInfo] = []
+        now = time.monotonic()
+        for pod, _ in list(open_members(flight)):
+            member = outcomes.get(pod.uid)
+            outcome, reason = (result.outcome, result.reason) if member is None else (member.outcome, member.reason)
+            if outcome == "done":
+                continue
+            self.flights.settle(pod.uid)
+            self._world.engine.forget(pod.uid)
+            back.append(pod)
+            if pod.uid in self._world.pending and not reason.startswith(LOST):
+                ref = pod.ref
+                text = f"binding {outcome}: {reason}"
+                self._notices.failed(ref.uid, ref.namespace, ref.name, text, now, error=True)
+        if back:
+            self._log.info("a bind was not done", claim=result.id, outcome=result.outcome, reason=result.reason)
+            self._return(back, now, f"binding {result.outcome}: {result.reason}")
+
+    def on_bound(self, view: PodView) -> None:
+        """The API shows a pod on a node."""
+        uid = view.metadata.uid
+        entered = self._entered.pop(uid, None)
+        self._failures.pop(uid, None)
+        if self.flights.settle(uid) is None:
+            return
+        if entered is not None:
+            since, attempts = entered
+            metrics.sli_seconds.labels(str(attempts) if attempts < 15 else "15+").observe(time.monotonic() - since)
+        if self._scheduled_events:
+            meta = view.metadata
+            self._notices.scheduled(uid, meta.namespace, meta.name, view.spec.node_name)
+        else:
+            self._notices.forget(uid)
+
+    def on_ended(self, uid: str) -> None:
+        """A pod is gone: what is claimed for it is given back (refused by the ledger once it is being bound)."""
+        self._notices.forget(uid)
+        self._entered.pop(uid, None)
+        self._failures.pop(uid, None)
+        flight = self.flights.settle(uid)
+        if flight is not None:
+            self._releases.append(Release(flight.claim, flight.token, (uid,)))
+            self._kick()
+
+    def _return(self, pods: list[PodInfo], now: float, message: str) -> None:
+        """Members whose bind failed wait again, after backing off; their room is free for others."""
+        self._world.events.add(ClusterEvent.POD_DELETE)
+        self._world.put_back(pods, now)
+        for pod in pods:
+            self._entered.pop(pod.uid, None)
+            self._failures[pod.uid] += 1
+            unit = self._world.unit_of(pod.uid)
+            if unit is not None and unit.state == "active":
+                unit.errors = self._failures[pod.uid] - 1
+                self._queue.fail(unit, now, message)
+        self._kick()
+
+    # Giving up ------------------------------------------------------------------------------------------------------
+
+    def give_up_due(self, now: float) -> None:
+        """NonStrict gangs that waited long enough for their missing members give their room back."""
+        for group in [group for group, deadline in self._deadlines.items() if deadline <= now]:
+            del self._deadlines[group]
+            for flight in self.flights.held(group):
+                members = [pod for pod, _ in open_members(flight)]
+                self.release(Release(flight.claim, flight.token))
+                for pod in members:
+                    self.flights.settle(pod.uid)
+                    self._world.engine.forget(pod.uid)
+                self._log.info("a gang waited too long for its members", group=group, pods=len(members))
+                self._return(members, now, f"gang group {group} waited too long for its members")
+
+    @property
+    def next_time(self) -> float | None:
+        """When :meth:`give_up_due` has something to do."""
+        return min(self._deadlines.values(), default=None)
+
+    @property
+    def waiting_groups(self) -> int:
+        """Gang groups that hold room and wait for members."""
+        return len(self._deadlines)
+
+    def release(self, item: Release) -> None:
+        """Give back with the next :meth:`flush_releases`."""
+        self._releases.append(item)
+
+    def release_held(self) -> None:
+        """The service ends: nobody would complete what is only held."""
+        for flight in self.flights:
+            if flight.bind is None:
+                self.release(Release(flight.claim, flight.token))
+
+    async def flush_releases(self) -> None:
+        """Give back what was collected; a release that fails is made again, else the lease ends it."""
+        items, self._releases = self._releases, []
+        if not items:
+            return
+        try:
+            await self._ledger.release(items)
+        except LedgerUnavailable as error:
+            self._releases = items + self._releases
+            self._on_unavailable(f"ledger unavailable: {error}")

@@ -1,0 +1,146 @@
+"""From plans to claims and from accepted claims to bind decisions: pure translation, no I/O."""
+
+import itertools
+from collections.abc import Mapping
+
+import msgspec
+
+from koord.accounting.takes import pod_takes
+from koord.contracts.decisions import Bind, BindMember, ClaimRef
+from koord.kube.protocol import gang as gang_keys
+from koord.kube.protocol.queue import RELATED_QUEUE_UNIT, lookup
+from koord.kube.protocol.trace import TRACEPARENT
+from koord.ledger.model import ClaimAnswer, ClaimRequest, Member, Slot
+from koord.scheduler.engine.placement import Placed, PodInfo
+from koord.scheduler.flights import Flight
+from koord.scheduler.gang.book import Gang, GangBook
+from koord.scheduler.plugins.elasticquota import ElasticQuota
+from koord.scheduler.queueing.queue import Unit
+from koord.telemetry.context import TraceContext
+from koord.telemetry.spans import Spans
+
+_INTERNAL = "internal.scheduling.koordinator.sh/"
+_OLD = "scheduling.koordinator.sh/"
+GROUP_ID, MEMBER_COUNT = "bind-gang-group-id", "bind-gang-member-count"
+
+
+class Planned(msgspec.Struct, eq=False):
+    """What one unit's plan wants to claim. ``rejecters`` and ``message`` are for members that found no place."""
+
+    unit: Unit
+    members: list[tuple[PodInfo, Placed]]
+    complete: bool = True
+    rejecters: frozenset[str] = frozenset()
+    message: str = ""
+
+
+class Claims:
+    """Makes claim requests, flights and bind decisions of one incarnation."""
+
+    def __init__(self, incarnation: str, quota: ElasticQuota | None, book: GangBook, spans: Spans) -> None:
+        self._incarnation = incarnation
+        self._quota = quota
+        self._book = book
+        self._spans = spans
+        self._numbers = itertools.count(1)
+
+    def request(self, planned: Planned, trace: TraceContext) -> ClaimRequest:
+        """One claim for all planned members; a Strict group also takes the group's slot."""
+        unit = planned.unit
+        strict = True
+        slots: tuple[Slot, ...] = ()
+        if unit.group:
+            gangs = self._gangs(planned)
+            strict = any(gang.ref.mode == gang_keys.STRICT for gang in gangs)
+            if strict and not all(self._book.alone(gang) for gang in gangs):
+                slots = (Slot(f"gang/{unit.group}"),)
+        return ClaimRequest(
+            f"{self._incarnation}-{next(self._numbers)}",
+            tuple([self._member(pod, placed) for pod, placed in planned.members]),
+            slots,
+            priority=unit.priority,
+            trace=trace.traceparent,
+            strict=strict,
+        )
+
+    def _member(self, pod: PodInfo, placed: Placed) -> Member:
+        ref = pod.ref
+        quota = self._quota
+        chain = quota.chain_of(ref.labels, ref.namespace) if quota is not None and len(quota.tree) else ()
+        owned = bool(ref.annotations) and bool(lookup(ref.annotations, RELATED_QUEUE_UNIT))
+        takes = pod_takes(
+            pod.class_.template.request,
+            placed.node,
+            chain,
+            unit_owned=owned,
+            check_parents=quota is None or quota.settings.check_parents,
+        )
+        return Member(ref.uid, ref.namespace, ref.name, placed.node, takes)
+
+    def flight(self, planned: Planned, request: ClaimRequest, answer: ClaimAnswer, trace: TraceContext) -> Flight:
+        """An accepted claim."""
+        members = {pod.ref.uid: (pod, placed) for pod, placed in planned.members}
+        return Flight(request.id, answer.token, answer.epoch, members, planned.unit.group, trace)
+
+    def bind(self, flight: Flight) -> Bind:
+        """The decision that spends the claim of ``flight``."""
+        count = len(flight.members)
+        shared: dict[str, str] = {}
+        if flight.group and count > 1:
+            for prefix in (_INTERNAL, _OLD):
+                shared[prefix + GROUP_ID] = flight.group
+                shared[prefix + MEMBER_COUNT] = str(count)
+        members: list[BindMember] = []
+        per_gang: dict[str, Gang] = {}
+        traceparent = flight.trace.traceparent
+        for pod, placed in flight.members.values():
+            ref = pod.ref
+            own = ref.annotations.get(TRACEPARENT, "") if ref.annotations else ""
+            annotations = shared if own else {**shared, TRACEPARENT: traceparent}
+            gang = self._book.of(ref.uid) if flight.group else None
+            if gang is not None:
+                per_gang[gang.ref.id] = gang
+            members.append(
+                BindMember(
+                    ref.uid,
+                    ref.namespace,
+                    ref.name,
+                    placed.node,
+                    annotations,
+                    gang.ref.id if gang is not None else "",
+                    _trace_of(own, flight.trace),
+                )
+            )
+        return Bind(flight.claim, ClaimRef(flight.claim, flight.token, flight.epoch), members, self._minimum(per_gang))
+
+    def trace(self, planned: Planned) -> TraceContext:
+        """The parent of a plan's spans: the pod's own trace, or a new one."""
+        ref = planned.members[0][0].ref
+        context = TraceContext.parse(ref.annotations.get(TRACEPARENT)) if ref.annotations else None
+        return context if context is not None else self._spans.pod_root()
+
+    def _minimum(self, gangs: Mapping[str, Gang]) -> dict[str, int]:
+        """How many of the members must be bound for each Strict gang to stand; those bound before count."""
+        needed: dict[str, int] = {}
+        for id_, gang in gangs.items():
+            if gang.ref.mode == gang_keys.STRICT and not self._book.alone(gang):
+                minimum = (gang.ref.min or 0) - len(gang.bound)
+                if minimum > 0:
+                    needed[id_] = minimum
+        return needed
+
+    def _gangs(self, planned: Planned) -> list[Gang]:
+        found: dict[str, Gang] = {}
+        for pod, _ in planned.members:
+            gang = self._book.of(pod.uid)
+            if gang is not None:
+                found[gang.ref.id] = gang
+        return list(found.values())
+
+
+def _trace_of(own: str, flight: TraceContext) -> str:
+    """A member's traceparent: under the claim's span if it is of the same trace, else its own."""
+    context = TraceContext.parse(own)
+    if context is None or context.trace_id == flight.trace_id:
+        return flight.traceparent
+    return own

@@ -1,0 +1,27 @@
+"""Metrics, with upstream's names where upstream has them (spec 10 section 5; spec 20 section 5)."""
+
+from koord.telemetry.metrics import counter, gauge, histogram
+
+attempts = counter("scheduler_schedule_attempts", "Attempts to place a pod, by result", ("result", "profile"))
+algorithm_seconds = histogram(
+    "scheduler_scheduling_algorithm_duration_seconds", "Time to plan one batch of units, per batch"
+)
+attempt_seconds = histogram(
+    "scheduler_scheduling_attempt_duration_seconds", "From taking a batch off the queue to its claims' answers"
+)
+sli_seconds = histogram(
+    "scheduler_pod_scheduling_sli_duration_seconds", "From entering the queue to seen bound", ("attempts",)
+)
+pending = gauge("scheduler_pending_pods", "Units that wait, by queue", ("queue",))
+incoming = counter("scheduler_queue_incoming_pods", "Units that entered a queue", ("queue", "event"))
+unschedulable = gauge(
+    "scheduler_unschedulable_pods", "Parked units, by plugin that rejected them", ("plugin", "profile")
+)
+cache_size = gauge("scheduler_cache_size", "Objects held", ("type",))
+waiting_groups = gauge("scheduler_waiting_gang_group_number", "Gang groups that hold room and wait for members")
+claims = counter("koord_ledger_claim", "Claims by their answer", ("result", "kind"))
+claim_seconds = histogram("koord_ledger_claim_seconds", "Round trip of a batch of claims")
+conflicts = counter("koord_ledger_conflict", "What claims were short of", ("item",))
+open_claims = gauge("koord_ledger_open_claims", "Claims of this scheduler that are not settled", ("state",))
+plugin_errors = counter("koord_scheduler_plugin_errors", "Exceptions of plugins", ("plugin",))
+gang_wait_seconds = histogram("koord_gang_wait_seconds", "From a gang's first try to its claim")

@@ -1,0 +1,101 @@
+"""What users are told: Events and the PodScheduled condition, batched, and only when there is something new to say."""
+
+import itertools
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from koord.contracts.decisions import Decision, EventNote, ObjectRef, Patch, RecordEvents
+from koord.kube.meta import now_rfc3339
+from koord.scheduler.engine.diagnosis import note
+from koord.scheduler.podview import PodView
+
+HEARTBEAT_S = 300.0
+EVENTS_PER_DECISION = 100
+_encode = msgspec.json.Encoder().encode
+
+
+class Notices:
+    """Collects; ``take`` hands out what is to be published. ``view`` finds a pod by ``ns/name``."""
+
+    def __init__(self, incarnation: str, controller: str, view: Callable[[str], PodView | None]) -> None:
+        self._incarnation = incarnation
+        self._controller = controller
+        self._view = view
+        self._numbers = itertools.count(1)
+        self._events: list[EventNote] = []
+        self._patches: list[Decision] = []
+        self._told: dict[str, tuple[str, float]] = {}
+
+    def scheduled(self, uid: str, namespace: str, name: str, node: str) -> None:
+        """A pod that we placed is bound."""
+        self._told.pop(uid, None)
+        text = f"Successfully assigned {namespace}/{name} to {node}"
+        self._add(ObjectRef("pods_core", namespace, name, uid), "Normal", "Scheduled", text, "Binding")
+
+    def failed(self, uid: str, namespace: str, name: str, message: str, now: float, *, error: bool = False) -> None:
+        """A pod found no place: event and condition, when the text is new; the event again every five minutes."""
+        told = self._told.get(uid)
+        if told is not None and told[0] == message and now - told[1] < HEARTBEAT_S:
+            return
+        fresh = told is None or told[0] != message
+        self._told[uid] = (message, now)
+        target = ObjectRef("pods_core", namespace, name, uid)
+        self._add(target, "Warning", "FailedScheduling", message, "Scheduling")
+        if fresh:
+            self._condition(target, message, "SchedulerError" if error else "Unschedulable")
+
+    def warn(self, target: ObjectRef, kind: str, reason: str, message: str) -> None:
+        """A warning about any object."""
+        self._add(target, "Warning", reason, message, "Scheduling", kind=kind)
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone."""
+        self._told.pop(uid, None)
+
+    def take(self) -> list[Decision]:
+        """Everything collected since the last call, as decisions."""
+        decisions, self._patches = self._patches, []
+        events, self._events = self._events, []
+        for start in range(0, len(events), EVENTS_PER_DECISION):
+            decisions.append(RecordEvents(self._id("event"), events[start : start + EVENTS_PER_DECISION]))
+        return decisions
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is anything to take."""
+        return bool(self._events or self._patches)
+
+    def _id(self, what: str) -> str:
+        return f"{self._incarnation}-{what}-{next(self._numbers)}"
+
+    def _add(self, target: ObjectRef, type_: str, reason: str, message: str, action: str, *, kind: str = "Pod") -> None:
+        self._events.append(
+            EventNote(
+                target,
+                kind,
+                "v1",
+                "Normal" if type_ == "Normal" else "Warning",
+                reason,
+                note(message),
+                action,
+                self._controller,
+                time.time_ns(),
+            )
+        )
+
+    def _condition(self, target: ObjectRef, message: str, reason: str) -> None:
+        view = self._view(f"{target.namespace}/{target.name}")
+        shown = None
+        if view is not None and view.metadata.uid == target.uid:
+            shown = next(iter(view.status.conditions), None)
+        if shown is not None and (shown.status, shown.reason, shown.message) == ("False", reason, message):
+            return
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        if shown is None or shown.status != "False":
+            condition["lastTransitionTime"] = now_rfc3339(time.time())
+        body = _encode({"status": {"conditions": [condition]}})
+        self._patches.append(
+            Patch(self._id("condition"), target, body, patch="strategic", subresource="status", lane="event")
+        )

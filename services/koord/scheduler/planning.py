@@ -1,0 +1,119 @@
+"""Plans a batch of units in queue order, in slices that leave the event loop free every 20 ms."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from time import monotonic, perf_counter
+
+from koord.scheduler import metrics
+from koord.scheduler.claiming import Planned
+from koord.scheduler.engine.diagnosis import Diagnosis
+from koord.scheduler.engine.placement import Engine, Outcome, Placed, PodInfo
+from koord.scheduler.gang.planner import plan_group
+from koord.scheduler.queueing.queue import SchedulingQueue, Unit
+from koord.scheduler.world import World
+
+SLICE_S = 0.02
+
+Tell = Callable[[PodInfo, Diagnosis], None]
+
+
+class Planner:
+    """Turns units into plans; what finds no place is parked and told at once."""
+
+    def __init__(self, engine: Engine, queue: SchedulingQueue, world: World, tell: Tell, profile: str) -> None:
+        self._engine = engine
+        self._queue = queue
+        self._world = world
+        self._tell = tell
+        self._unschedulable = metrics.attempts.labels("unschedulable", profile)
+        self._error = metrics.attempts.labels("error", profile)
+
+    async def plan(self, units: Sequence[Unit]) -> list[Planned]:
+        """Plans of all units that found a place, assumed in the engine."""
+        planned: list[Planned] = []
+        begun = perf_counter()
+        slice_end = begun + SLICE_S
+        index = 0
+        while index < len(units):
+            unit = units[index]
+            if unit.group:
+                made = self._group(unit)
+                if made is not None:
+                    planned.append(made)
+                index += 1
+            else:
+                index = self._singles(units, index, planned, slice_end)
+            if perf_counter() >= slice_end:
+                await asyncio.sleep(0)
+                slice_end = perf_counter() + SLICE_S
+        metrics.algorithm_seconds.observe(perf_counter() - begun)
+        return planned
+
+    def _singles(self, units: Sequence[Unit], start: int, planned: list[Planned], until: float) -> int:
+        """Plan single pods from ``start`` up to the next group or the end of the slice; the next index."""
+        positions: list[int] = []
+        pods: list[PodInfo] = []
+        stop = start
+        while stop < len(units) and not units[stop].group:
+            unit = units[stop]
+            pod = next(iter(unit.pods.values()), None)
+            if pod is not None:
+                positions.append(stop)
+                pods.append(pod)
+            else:
+                self._queue.remove(unit.key)  # its pod went while it waited here
+            stop += 1
+        if not pods:
+            return stop
+        outcomes: list[Outcome] = []
+        done = 0
+        while done < len(pods):
+            done += self._engine.place(pods[done:] if done else pods, outcomes, until=until)
+            if perf_counter() >= until:
+                break
+        now = monotonic()
+        for position, pod, outcome in zip(positions[:done], pods, outcomes, strict=False):
+            unit = units[position]
+            if isinstance(outcome, Placed):
+                planned.append(Planned(unit, [(pod, outcome)]))
+            else:
+                self._refused(unit, [(pod, outcome)], outcome.plugins, now)
+        return positions[done] if done < len(pods) else stop
+
+    def _group(self, unit: Unit) -> Planned | None:
+        now = monotonic()
+        pods = list(unit.pods.values())
+        book = self._world.book
+        gang = book.of(pods[0].uid) if pods else None
+        if gang is None:
+            self._queue.remove(unit.key)
+            for pod in pods:
+                self._world.enqueue(pod, now, "PodUpdate")
+            return None
+        hold = book.hold(pods[0].ref)
+        if hold is not None:
+            unit.message = hold
+            self._queue.regate(unit)
+            return None
+        plan = plan_group(self._engine, book, gang, pods)
+        if plan.placed:
+            for pod, diagnosis in plan.failed:
+                self._tell(pod, diagnosis)
+            message = plan.failed[0][1].message if plan.failed else ""
+            return Planned(unit, plan.placed, plan.complete, plan.rejecters if plan.failed else frozenset(), message)
+        self._refused(unit, plan.failed, plan.rejecters, now)
+        return None
+
+    def _refused(
+        self, unit: Unit, failed: list[tuple[PodInfo, Diagnosis]], rejecters: frozenset[str], now: float
+    ) -> None:
+        """Park the unit, or back off if a plugin failed; tell every pod."""
+        message = failed[0][1].message
+        if any(diagnosis.error for _, diagnosis in failed):
+            self._error.inc(len(failed))
+            self._queue.fail(unit, now, message)
+        else:
+            self._unschedulable.inc(len(failed))
+            self._queue.reject(unit, rejecters, now, message)
+        for pod, diagnosis in failed:
+            self._tell(pod, diagnosis)

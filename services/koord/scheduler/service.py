@@ -1,0 +1,311 @@
+"""The scheduler service: wiring only. State and hints in; claims, binds, conditions and events out.
+
+Several replicas may run: what one claims the others are refused. Nothing is planned before the state of pods, nodes,
+quotas and PodGroups is complete and the ledger is open.
+"""
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+from nats.aio.msg import Msg
+
+from koord.bus.decisions import DecisionPublisher
+from koord.bus.errors import BusError
+from koord.bus.questions import serve
+from koord.bus.statecache import Change, StateCache
+from koord.contracts.asks import ExplainPod
+from koord.contracts.codec import ContractError, decode
+from koord.contracts.decisions import ObjectRef
+from koord.contracts.ledger import LedgerHint
+from koord.kube.groups import PodGroup
+from koord.kube.meta import split_key
+from koord.kube.quotas import ElasticQuota as QuotaObject
+from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_GROUPS, PODS
+from koord.ledger.model import LedgerUnavailable
+from koord.runtime.host import Host
+from koord.runtime.service import ServiceSpec
+from koord.runtime.settings import SettingsError
+from koord.scheduler import metrics
+from koord.scheduler.binds import Binds
+from koord.scheduler.catalogue import Catalogue
+from koord.scheduler.claiming import Claims
+from koord.scheduler.driver import Driver
+from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.diagnosis import Diagnosis
+from koord.scheduler.engine.placement import Engine, PodInfo
+from koord.scheduler.explain import Explainer
+from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.framework.profile import ProfileError
+from koord.scheduler.nodeview import NodeView
+from koord.scheduler.notices import Notices
+from koord.scheduler.planning import Planner
+from koord.scheduler.plugins.elasticquota import ElasticQuota
+from koord.scheduler.podview import PodView
+from koord.scheduler.queueing.queue import SchedulingQueue
+from koord.scheduler.settings import SchedulerSettings
+from koord.scheduler.world import World
+
+RENEW_S = 10.0
+NOTICES_S = 0.05
+UPKEEP_S = 1.0
+LEDGER_POLL_S = 0.5
+
+
+class SchedulerService:
+    """One scheduler replica."""
+
+    def __init__(self, host: Host, settings: SchedulerSettings) -> None:
+        try:
+            profile, coscheduling = settings.profile()
+        except ProfileError as error:
+            raise SettingsError(f"scheduler.{error}") from error
+        self._host = host
+        self._log = host.log
+        bus, name = host.bus, settings.names[0]
+        cluster = Cluster(settings.seed)
+        self._engine = Engine(cluster, profile)
+        quota = next((plugin for plugin in profile.plugins if isinstance(plugin, ElasticQuota)), None)
+        self._queue = SchedulingQueue(profile.events, settings.queue)
+        self._publisher = DecisionPublisher(bus, "scheduler")
+        self._pods = StateCache(bus, PODS, PodView, self._on_pod, on_bad=self._on_bad_pod)
+        self._nodes = StateCache(bus, NODES, NodeView, self._on_node, on_bad=self._on_bad)
+        self._quotas = StateCache(bus, ELASTIC_QUOTAS, QuotaObject, self._on_quota, on_bad=self._on_bad)
+        self._groups = StateCache(bus, POD_GROUPS, PodGroup, self._on_pod_group, on_bad=self._on_bad)
+        self._caches: tuple[StateCache[Any], ...] = (self._nodes, self._quotas, self._groups, self._pods)
+        self._notices = Notices(host.incarnation, name, self._pods.get)
+        claims = Claims(host.incarnation, quota, coscheduling.book, host.spans)
+        self._world = World(
+            self._engine,
+            Catalogue(cluster, profile),
+            self._queue,
+            coscheduling,
+            quota,
+            frozenset(settings.names),
+            on_bound=lambda view: self._binds.on_bound(view),
+            on_ended=lambda uid: self._binds.on_ended(uid),
+            on_invalid=self._on_invalid,
+            on_gang_problem=self._on_gang_problem,
+        )
+        self._binds = Binds(
+            self._world,
+            self._queue,
+            claims,
+            self._notices,
+            ledger=host.ledger,
+            publisher=self._publisher,
+            log=host.log,
+            scheduled_events=settings.scheduled_events,
+            kick=lambda: self._driver.kick(),
+            on_unavailable=lambda why: self._driver.close(why),
+        )
+        self._driver = Driver(
+            self._world,
+            self._queue,
+            Planner(self._engine, self._queue, self._world, self._tell, name),
+            claims,
+            self._binds,
+            self._notices,
+            bus=bus,
+            ledger=host.ledger,
+            spans=host.spans,
+            log=host.log,
+            batch=settings.batch,
+            profile=name,
+            on_crash=host.fail,
+        )
+        self._publisher.on_result(self._binds.on_result)
+        self._explainer = Explainer(self._world, self._binds, self._pods.get)
+        self._profile = name
+        self._plugins = [plugin.name for plugin in profile.plugins]
+        self._incoming: dict[tuple[str, str], int] = {}
+        if settings.percentage_of_nodes_to_score:
+            self._log.info("percentage_of_nodes_to_score is ignored: all nodes are always scored")
+
+    async def start(self) -> None:
+        """Subscribe, then schedule once the state is complete and the ledger is open."""
+        self._host.ready.require("synced", "ledger")
+        for cache in self._caches:
+            await cache.start()
+        bus = self._host.bus
+        await bus.subscribe(bus.subjects.ledger("claim.>"), self._on_hint)
+        await bus.subscribe(bus.subjects.ledger("epoch"), self._on_epoch)
+        await bus.subscribe(bus.subjects.quota_runtime_all, self._on_runtime)
+        await serve(bus, "scheduler", "explain", ExplainPod, self._explainer.explain)
+        self._host.spawn(self._schedule(), "loop")
+        self._host.spawn(self._watch_ledger(), "ledger")
+        self._host.spawn(self._publish_notices(), "notices")
+        self._host.spawn(self._upkeep(), "upkeep")
+
+    async def drain(self) -> None:
+        """Finish the claims under way, give back what is only held; published binds go on without us."""
+        await self._driver.drain()
+        with contextlib.suppress(BusError):
+            await self._send_notices()
+        self._publisher.close()
+        for cache in self._caches:
+            await cache.close()
+
+    # Tasks ----------------------------------------------------------------------------------------------------------
+
+    async def _schedule(self) -> None:
+        for cache in self._caches:
+            await cache.synced()
+        self._host.ready.open("synced")
+        cluster = self._engine.cluster
+        self._log.info(
+            "state is complete", nodes=len(cluster), pods=len(cluster.pods), pending=len(self._world.pending)
+        )
+        await self._driver.run()
+
+    async def _watch_ledger(self) -> None:
+        """Open the loop while the ledger is open. Hints make this faster than polling, polling makes it certain."""
+        opened = self._driver.ledger_open
+        while True:
+            try:
+                status = await self._host.ledger.status()
+            except LedgerUnavailable as error:
+                self._driver.close(f"ledger unavailable: {error}")
+            else:
+                if status.open and not opened.is_set():
+                    opened.set()
+                    self._host.ready.open("ledger")
+                    self._driver.kick()
+                elif not status.open:
+                    self._driver.close("the ledger is closed")
+            if not opened.is_set():
+                self._host.ready.close("ledger")
+            await asyncio.sleep(UPKEEP_S * 5 if opened.is_set() else LEDGER_POLL_S)
+
+    async def _publish_notices(self) -> None:
+        while True:
+            await asyncio.sleep(NOTICES_S)
+            if self._notices.waiting:
+                try:
+                    await self._send_notices()
+                except BusError as error:
+                    self._log.warning("notices were not published", error=str(error))
+
+    async def _send_notices(self) -> None:
+        trace = self._host.spans.pod_root()
+        await self._publisher.publish_many([(decision, trace) for decision in self._notices.take()])
+
+    async def _upkeep(self) -> None:
+        renewed = time.monotonic()
+        while True:
+            await asyncio.sleep(UPKEEP_S)
+            now = time.monotonic()
+            await self._binds.flush_releases()
+            if now - renewed >= RENEW_S:
+                renewed = now
+                if len(self._binds.flights):
+                    try:
+                        await self._host.ledger.renew()
+                    except LedgerUnavailable as error:
+                        self._driver.close(f"ledger unavailable: {error}")
+            again = self._binds.republish(now)
+            if again:
+                self._log.warning("nothing was heard of binds, they are published again", binds=again)
+            self._measure()
+
+    def _measure(self) -> None:
+        for state in ("active", "backoff", "unschedulable", "gated"):
+            metrics.pending.labels(state).set(self._queue.counts[state])
+        for key, count in self._queue.incoming.items():
+            grown = count - self._incoming.get(key, 0)
+            if grown:
+                metrics.incoming.labels(*key).inc(grown)
+                self._incoming[key] = count
+        parked = self._queue.parked_by()
+        for plugin in self._plugins:
+            metrics.unschedulable.labels(plugin, self._profile).set(parked.get(plugin, 0))
+        metrics.cache_size.labels("nodes").set(len(self._engine.cluster))
+        metrics.cache_size.labels("pods").set(len(self._engine.cluster.pods))
+        metrics.cache_size.labels("assumed_pods").set(self._engine.assumed_count)
+        metrics.open_claims.labels("held").set(sum(flight.bind is None for flight in self._binds.flights))
+        metrics.open_claims.labels("binding").set(sum(flight.bind is not None for flight in self._binds.flights))
+        metrics.waiting_groups.set(self._binds.waiting_groups)
+
+    # In -------------------------------------------------------------------------------------------------------------
+
+    def _on_pod(self, change: Change[PodView]) -> None:
+        self._world.apply_pod(change.old, change.new, time.monotonic())
+        self._driver.kick()
+
+    def _on_node(self, change: Change[NodeView]) -> None:
+        try:
+            self._world.apply_node(change.old, change.new)
+        except ValueError as error:
+            self._log.warning("a node is not valid, its last good version stays", node=change.key, error=str(error))
+            if change.new is not None:
+                target = ObjectRef(NODES.token, "", change.key, change.new.metadata.uid)
+                self._notices.warn(target, "Node", "InvalidNode", str(error))
+        self._kick_on_events()
+
+    def _on_quota(self, change: Change[QuotaObject]) -> None:
+        try:
+            self._world.apply_quota(change.old, change.new)
+        except ValueError as error:
+            self._log.warning("a quota is not valid, its last good version stays", quota=change.key, error=str(error))
+        self._kick_on_events()
+
+    def _on_pod_group(self, change: Change[PodGroup]) -> None:
+        self._world.apply_pod_group(change.old, change.new, time.monotonic())
+        self._driver.kick()
+
+    def _kick_on_events(self) -> None:
+        if self._world.events:
+            self._driver.kick()
+
+    async def _on_hint(self, message: Msg) -> None:
+        try:
+            self._driver.hint(decode(LedgerHint, message.data))
+        except ContractError as error:
+            self._log.warning("a ledger hint does not decode", error=str(error))
+
+    async def _on_epoch(self, message: Msg) -> None:
+        self._world.events.add(ClusterEvent.LEDGER_RELEASE)
+        self._driver.kick()
+
+    async def _on_runtime(self, message: Msg) -> None:
+        self._world.events.add(ClusterEvent.QUOTA_CHANGE)
+        self._driver.kick()
+
+    # Out ------------------------------------------------------------------------------------------------------------
+
+    def _tell(self, pod: PodInfo, diagnosis: Diagnosis) -> None:
+        ref = pod.ref
+        self._notices.failed(
+            ref.uid, ref.namespace, ref.name, diagnosis.message, time.monotonic(), error=diagnosis.error
+        )
+
+    def _on_invalid(self, view: PodView, message: str) -> None:
+        meta = view.metadata
+        self._log.warning("a pod cannot be scheduled as written", pod=view.key, error=message)
+        self._notices.failed(meta.uid, meta.namespace, meta.name, message, time.monotonic(), error=True)
+
+    def _on_gang_problem(self, view: PodView, message: str) -> None:
+        meta = view.metadata
+        target = ObjectRef(PODS.token, meta.namespace, meta.name, meta.uid)
+        self._notices.warn(target, "Pod", "InvalidGang", message)
+
+    def _on_bad_pod(self, key: str, error: ContractError) -> None:
+        self._on_bad(key, error)
+        namespace, name = split_key(key)
+        self._notices.warn(ObjectRef(PODS.token, namespace, name), "Pod", "FailedScheduling", str(error))
+
+    def _on_bad(self, key: str, error: ContractError) -> None:
+        self._log.warning("an object does not decode, its last good version stays", key=key, error=str(error))
+
+
+def _build(host: Host, settings: SchedulerSettings) -> SchedulerService:
+    return SchedulerService(host, settings)
+
+
+SPEC = ServiceSpec(
+    name="scheduler",
+    summary="Places pods and gangs on nodes and claims the room in the ledger.",
+    settings=SchedulerSettings,
+    build=_build,
+)

@@ -1,0 +1,81 @@
+"""Settings of the scheduler, validated before anything starts."""
+
+from typing import Any
+
+import msgspec
+
+from koord.scheduler.framework.profile import Profile
+from koord.scheduler.gang.book import GangSettings
+from koord.scheduler.plugins.balanced import BalancedSettings
+from koord.scheduler.plugins.coscheduling import Coscheduling
+from koord.scheduler.plugins.elasticquota import ElasticQuotaSettings
+from koord.scheduler.plugins.fit import FitSettings
+from koord.scheduler.plugins.profile import default_profile
+from koord.scheduler.queueing.queue import QueueSettings
+
+
+class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``disabled`` built-in plugins, third-party ones in ``extra`` with their settings, and weights by plugin."""
+
+    disabled: tuple[str, ...] = ()
+    extra: dict[str, dict[str, Any]] = {}
+    weights: dict[str, int] = {}
+
+
+class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything under ``scheduler`` in the settings file.
+
+    ``names``: the values of spec.schedulerName that are served. ``batch``: pods planned before they are claimed.
+    ``seed`` fixes how ties between nodes break. ``percentage_of_nodes_to_score`` is accepted and has no effect: all
+    nodes are always scored. ``scheduled_events``: whether a Scheduled event is recorded for every pod.
+    """
+
+    names: tuple[str, ...] = ("koord-scheduler",)
+    batch: int = 512
+    seed: str = "koord"
+    scheduled_events: bool = True
+    percentage_of_nodes_to_score: int = 0
+    queue: QueueSettings = QueueSettings()
+    plugins: PluginSettings = PluginSettings()
+    fit: FitSettings = FitSettings()
+    balanced: BalancedSettings = BalancedSettings()
+    quota: ElasticQuotaSettings = ElasticQuotaSettings()
+    coscheduling: GangSettings = GangSettings()
+
+    def __post_init__(self) -> None:
+        if not self.names or any(not name for name in self.names):
+            raise ValueError("names: at least one scheduler name, none of them empty")
+        if not 1 <= self.batch <= 4096:
+            raise ValueError(f"batch: {self.batch} is not in 1..4096")
+        if not 0 <= self.percentage_of_nodes_to_score <= 100:
+            raise ValueError(f"percentage_of_nodes_to_score: {self.percentage_of_nodes_to_score} is not in 0..100")
+        if self.queue.initial_backoff_s <= 0:
+            raise ValueError(f"queue.initial_backoff_s: {self.queue.initial_backoff_s} must be greater than 0")
+        if self.queue.max_backoff_s < self.queue.initial_backoff_s:
+            raise ValueError(
+                f"queue.max_backoff_s: {self.queue.max_backoff_s} must not be less than "
+                f"queue.initial_backoff_s ({self.queue.initial_backoff_s})"
+            )
+        if self.queue.flush_after_s <= 0:
+            raise ValueError(f"queue.flush_after_s: {self.queue.flush_after_s} must be greater than 0")
+        for resource in self.fit.resources:
+            if not 1 <= resource.weight <= 100:
+                raise ValueError(
+                    f"fit.resources: {resource.name}: weight {resource.weight} not in valid range (0, 100]"
+                )
+        if not self.fit.resources:
+            raise ValueError("fit.resources: at least one")
+
+    def profile(self) -> tuple[Profile, Coscheduling]:
+        """The plugins as set. ProfileError names what is wrong."""
+        coscheduling = Coscheduling(self.coscheduling)
+        profile = default_profile(
+            coscheduling,
+            fit=self.fit,
+            balanced=self.balanced,
+            quota=self.quota,
+            weights=self.plugins.weights,
+            disabled=frozenset(self.plugins.disabled),
+            extra=self.plugins.extra,
+        )
+        return profile, coscheduling

@@ -1,0 +1,304 @@
+"""What the API shows, folded into engine, gang book and queue. No I/O; times are monotonic seconds, passed in.
+
+A pod is *foreign* (another scheduler's or not yet ours), *pending* (ours to place), *planned* (assumed by us, its claim
+or bind under way) or *bound*. Every pod with a node counts, whoever put it there.
+"""
+
+from collections.abc import Callable, Iterable
+
+from koord.kube.groups import PodGroup
+from koord.kube.protocol.scheduler import scheduler_name
+from koord.kube.quotas import ElasticQuota as QuotaObject
+from koord.scheduler.catalogue import Catalogue
+from koord.scheduler.engine.placement import Engine, PodInfo
+from koord.scheduler.framework.contract import PodRef
+from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.gang.book import Gang, GangBook
+from koord.scheduler.nodeview import NodeView
+from koord.scheduler.plugins.coscheduling import Coscheduling
+from koord.scheduler.plugins.elasticquota import ElasticQuota
+from koord.scheduler.podview import PodShapeError, PodView
+from koord.scheduler.queueing.queue import SchedulingQueue, Unit
+
+GANG = "gang:"
+
+
+class World:
+    """Applies changes. What it cannot do itself it tells: ``on_bound(pod)``, ``on_ended(uid)``, ``on_invalid``."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        catalogue: Catalogue,
+        queue: SchedulingQueue,
+        coscheduling: Coscheduling,
+        quota: ElasticQuota | None,
+        names: frozenset[str],
+        *,
+        on_bound: Callable[[PodView], None],
+        on_ended: Callable[[str], None],
+        on_invalid: Callable[[PodView, str], None],
+        on_gang_problem: Callable[[PodView, str], None],
+    ) -> None:
+        self.engine = engine
+        self.catalogue = catalogue
+        self.queue = queue
+        self.book: GangBook = coscheduling.book
+        self.quota = quota
+        self.events: set[ClusterEvent] = set()
+        self.pending: dict[str, PodInfo] = {}
+        """Pods that are ours to place and have no node in the API yet, planned ones included."""
+        self.invalid: dict[str, str] = {}
+        self._names = names
+        self._unit_of: dict[str, str] = {}
+        self._pre_enqueue = [plugin for plugin in engine.profile.pre_enqueue if plugin is not coscheduling]
+        self._gangs_on = coscheduling in engine.profile.plugins
+        self._on_bound = on_bound
+        self._on_ended = on_ended
+        self._on_invalid = on_invalid
+        self._on_gang_problem = on_gang_problem
+
+    # Pods -----------------------------------------------------------------------------------------------------------
+
+    def apply_pod(self, old: PodView | None, new: PodView | None, now: float) -> None:
+        """A pod came, changed or went."""
+        if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
+            self._end(old, now)
+            old = None
+        if new is None:
+            return
+        uid = new.metadata.uid
+        if new.status.phase in ("Succeeded", "Failed"):
+            self._end(new, now)
+        elif new.spec.node_name:
+            self._bound(old, new, now)
+        elif uid in self.engine.cluster.pods:
+            # Planned: our own claim or bind is under way; a changed pod is bound as it was planned.
+            if uid in self.pending and new.metadata.deletion_timestamp is not None:
+                self._end(new, now)
+        elif new.metadata.deletion_timestamp is not None or not self.ours(new):
+            if uid in self.pending or uid in self.invalid:
+                self._leave(uid, now)
+        else:
+            self._wait(old, new, now)
+
+    def ours(self, pod: PodView) -> bool:
+        """Whether a pod is for this scheduler."""
+        return scheduler_name(pod.metadata.labels, pod.spec.scheduler_name) in self._names
+
+    def _bound(self, old: PodView | None, pod: PodView, now: float) -> None:
+        uid, shape, node = pod.metadata.uid, pod.shape, pod.spec.node_name
+        assert shape is not None, "a decoded pod has a shape"
+        try:
+            footprint = self.catalogue.footprint(shape)
+        except PodShapeError as error:
+            self._on_invalid(pod, str(error))
+            return
+        cluster = self.engine.cluster
+        slot = cluster.pods.get(uid)
+        relabelled = old is not None and old.metadata.labels != pod.metadata.labels
+        if slot is not None and slot.node == node and slot.footprint is footprint and uid not in self.pending:
+            if relabelled:
+                self.engine.count(_ref(pod), footprint)
+                self.events.add(ClusterEvent.POD_DELETE)
+            return
+        ref = _ref(pod)
+        if slot is None or slot.footprint is not footprint or relabelled:
+            # Keeping books is idempotent per pod: what was counted before is replaced.
+            self.engine.count(ref, footprint)
+        cluster.assign(uid, footprint, node)
+        self.engine.confirm(uid)
+        self.invalid.pop(uid, None)
+        if self.pending.pop(uid, None) is not None:
+            self._drop_from_unit(uid)
+        if self._gangs_on:
+            gang = self.book.add(ref, bound=True)
+            if gang is not None:
+                self._review(gang, now)
+        self.events.add(ClusterEvent.POD_ASSIGNED)
+        self._on_bound(pod)
+
+    def _end(self, pod: PodView, now: float) -> None:
+        """Deleted, terminal or replaced: everything it held is free."""
+        uid = pod.metadata.uid
+        slot = self.engine.cluster.pods.get(uid)
+        if slot is not None:
+            if not self.engine.forget(uid):
+                self.engine.cluster.unassign(uid)
+                self.engine.uncount(_ref(pod), slot.footprint)
+            self.events.add(ClusterEvent.POD_DELETE)
+        self._leave(uid, now)
+        self._on_ended(uid)
+
+    def _leave(self, uid: str, now: float) -> None:
+        self.pending.pop(uid, None)
+        self.invalid.pop(uid, None)
+        self._drop_from_unit(uid)
+        gang = self.book.remove(uid)
+        if gang is not None:
+            self._review(gang, now)
+
+    def _wait(self, old: PodView | None, new: PodView, now: float) -> None:
+        """A pod to place: new, changed, or back from a plan."""
+        uid = new.metadata.uid
+        before = self.pending.get(uid)
+        if before is not None and old is not None and old.metadata.uid == uid and not _differs(old, new):
+            return
+        try:
+            pod = self.catalogue.pod(new)
+        except PodShapeError as error:
+            if self.invalid.get(uid) != str(error):
+                self.invalid[uid] = str(error)
+                self._on_invalid(new, str(error))
+            return
+        self.invalid.pop(uid, None)
+        self.pending[uid] = pod
+        if before is None and self._gangs_on:
+            known = self.book.of(uid) is not None
+            gang = self.book.add(pod.ref, bound=False)
+            if gang is not None and not known and gang.members == 1:
+                for problem in gang.ref.problems:
+                    self._on_gang_problem(new, problem)
+        self.enqueue(pod, now, "PodAdd" if before is None else ClusterEvent.POD_UPDATE.value)
+
+    # Queue ----------------------------------------------------------------------------------------------------------
+
+    def enqueue(self, pod: PodInfo, now: float, event: str) -> None:
+        """Put a pending pod where it belongs: gated, alone in the queue, or with its gang group."""
+        self._drop_from_unit(pod.uid)
+        held = self._held(pod)
+        gang = self.book.of(pod.uid) if self._gangs_on else None
+        if held is not None or gang is None:
+            unit = self.queue.unit(pod.uid, "", now)
+            unit.pods[pod.uid] = pod
+            self._unit_of[pod.uid] = unit.key
+            if held is not None:
+                unit.message = held
+                self.queue.gate(unit)
+            else:
+                self.queue.activate(unit, now, event)
+        else:
+            unit = self.queue.unit(GANG + gang.ref.group_id, gang.ref.group_id, now)
+            unit.pods[pod.uid] = pod
+            self._unit_of[pod.uid] = unit.key
+            if unit.state in ("new", "gated"):
+                self._review(gang, now)
+            else:
+                self._regate(unit, pod, now)
+
+    def put_back(self, pods: Iterable[PodInfo], now: float) -> None:
+        """Planned pods are pending again (their claim or bind failed, or the gang waited too long)."""
+        for pod in pods:
+            if pod.uid in self.pending:
+                self.book.unplan(pod.uid)
+                self.enqueue(pod, now, "ScheduleAttemptFailure")
+
+    def planned(self, unit: Unit, pods: Iterable[PodInfo]) -> None:
+        """Pods of ``unit`` are claimed: they leave the unit."""
+        for pod in pods:
+            unit.pods.pop(pod.uid, None)
+            self._unit_of.pop(pod.uid, None)
+            if unit.group:
+                self.book.plan(pod.uid)
+
+    def unit_of(self, uid: str) -> Unit | None:
+        """The unit a pending pod waits in."""
+        key = self._unit_of.get(uid)
+        return None if key is None else self.queue.units.get(key)
+
+    def _held(self, pod: PodInfo) -> str | None:
+        for plugin in self._pre_enqueue:
+            text = plugin.pre_enqueue(pod.ref)
+            if text is not None:
+                return text
+        return None
+
+    def _regate(self, unit: Unit, pod: PodInfo, now: float) -> None:
+        """A member joined or left: may the group be tried (again)?"""
+        text = self.book.hold(pod.ref)
+        if text is not None:
+            unit.message = text
+            self.queue.gate(unit)
+        else:
+            self.queue.activate(unit, now, ClusterEvent.GANG_CHANGE.value)
+
+    def _review(self, gang: Gang, now: float) -> None:
+        """The gang changed: gate or activate the units of its group (one, unless members list different groups)."""
+        for group_id in {each.ref.group_id for each in (gang, *self.book.group(gang))}:
+            unit = self.queue.units.get(GANG + group_id)
+            if unit is not None and unit.pods:
+                pod = next(iter(unit.pods.values()))
+                if unit.state == "gated" or self.book.hold(pod.ref) is not None or unit.state == "new":
+                    self._regate(unit, pod, now)
+
+    def _drop_from_unit(self, uid: str) -> None:
+        key = self._unit_of.pop(uid, None)
+        unit = None if key is None else self.queue.units.get(key)
+        if unit is not None:
+            unit.pods.pop(uid, None)
+            if not unit.pods and unit.state != "inflight":
+                self.queue.remove(unit.key)
+
+    # Nodes, quotas, PodGroups ---------------------------------------------------------------------------------------
+
+    def apply_node(self, old: NodeView | None, new: NodeView | None) -> None:
+        """A node came, changed or went. QuantityError names a bad amount; the last good version stays."""
+        if new is None:
+            if old is not None:
+                self.engine.cluster.remove_node(old.metadata.name)
+            return
+        change = self.engine.cluster.set_node(new.info())
+        if change.added:
+            self.events.add(ClusterEvent.NODE_ADD)
+            return
+        if change.allocatable:
+            self.events.add(ClusterEvent.NODE_ALLOCATABLE)
+        if change.labels:
+            self.events.add(ClusterEvent.NODE_LABEL)
+        if change.taints:
+            self.events.add(ClusterEvent.NODE_TAINT)
+
+    def apply_quota(self, old: QuotaObject | None, new: QuotaObject | None) -> None:
+        """A quota came, changed or went. ValueError names the field and the rule; what was in force stays."""
+        if self.quota is None:
+            return
+        if new is not None:
+            changed = self.quota.set_quota(new)
+        else:
+            changed = old is not None and self.quota.remove_quota(old.metadata.name, old.metadata.namespace)
+        if changed:
+            self.events.add(ClusterEvent.QUOTA_CHANGE)
+
+    def apply_pod_group(self, old: PodGroup | None, new: PodGroup | None, now: float) -> None:
+        """A PodGroup came, changed or went."""
+        if new is not None:
+            spec = new.spec
+            gang = self.book.set_pod_group(
+                new.key, spec.min_member, spec.schedule_timeout_seconds, new.metadata.annotations, new.status.phase
+            )
+        else:
+            gang = self.book.remove_pod_group(old.key) if old is not None else None
+        if gang is None:
+            return
+        for uid in list(gang.pending):
+            # The governing PodGroup may have put the gang into another group.
+            pod = self.pending.get(uid)
+            if pod is not None and self._unit_of.get(uid) != GANG + gang.ref.group_id:
+                self.enqueue(pod, now, ClusterEvent.GANG_CHANGE.value)
+        self._review(gang, now)
+
+
+def _ref(pod: PodView) -> PodRef:
+    meta = pod.metadata
+    return PodRef(meta.uid, meta.namespace, meta.name, meta.labels, meta.annotations)
+
+
+def _differs(old: PodView, new: PodView) -> bool:
+    """Whether an update of a pending pod can change its placement."""
+    return (
+        old.shape is not new.shape
+        or old.metadata.labels != new.metadata.labels
+        or old.metadata.annotations != new.metadata.annotations
+        or old.spec.priority != new.spec.priority
+        or old.spec.scheduling_gates != new.spec.scheduling_gates
+    )
