@@ -2,16 +2,20 @@
 
 import argparse
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from koord.localcluster import components
 from koord.localcluster.api.inprocess import InProcessApi
+from koord.localcluster.api.server import ApiServer
 from koord.localcluster.clusterapi import ApiError, Object
 from koord.localcluster.components import Components, OperatorOptions, Options
+from koord.localcluster.httpapi import HttpClusterApi
 from koord.localcluster.kubelets.options import KubeletOptions
 from tests.localcluster.embedded import scheduler, until, with_crds
 from tests.localcluster.operators.manifests import batch_job, kubeflow_job, ray_job, template
@@ -108,6 +112,28 @@ async def test_all_kinds_run_to_their_end() -> None:
         for pod in await pods(api):
             assert pod["metadata"]["ownerReferences"][0]["controller"] is True
             assert pod["status"]["phase"] == "Succeeded"
+
+
+async def test_all_kinds_run_to_their_end_over_http(tmp_path: Path) -> None:
+    api = with_crds()
+    server = ApiServer(api._cluster, tmp_path)
+    ready = await server.start()
+    headers = {"Authorization": f"Bearer {ready.token}"}
+    tls = ssl.create_default_context(cafile=ready.ca)
+    try:
+        async with HttpClusterApi(ready.url, tls=tls, headers=headers) as http, scheduler(api, 4):
+            started = await components.start(http, FAST)
+            for job in four_kinds("h"):
+                await http.create(RESOURCES[job["kind"]], "default", job)
+
+            async def all_done() -> bool:
+                found = await outcomes(api)
+                return len(found) == 4 and set(found.values()) <= DONE
+
+            await until(all_done)
+            await started.stop()
+    finally:
+        await server.stop()
 
 
 async def test_suspended_jobs_wait_run_when_resumed_and_stop_when_suspended_again() -> None:
@@ -327,6 +353,10 @@ async def test_many_jobs_finish_with_exactly_their_pods() -> None:
 def test_options_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     flags = argparse.Namespace(nodes=7)
     assert components.parse_options(flags, []).kubelets == KubeletOptions(nodes=7)
+    assert components.parse_options(flags, ["--gpu-nodes", "2"]).kubelets == KubeletOptions(nodes=7, gpu_nodes=2)
+    with pytest.raises(SystemExit):
+        components.parse_options(flags, ["--gpu-nodes", "8"])
+    assert "gpu_nodes: 8 is more than nodes (7)" in capsys.readouterr().err
     parsed = components.parse_options(flags, ["--components", '{"kubelets": {"cpu": "4"}, "operators": null}'])
     assert parsed == Options(kubelets=KubeletOptions(nodes=7, cpu="4"), operators=None)
     for bad, complaint in (

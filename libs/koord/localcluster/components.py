@@ -123,15 +123,20 @@ def _operators(options: OperatorOptions) -> list[Operator]:
 
 
 def parse_options(arguments: argparse.Namespace, rest: list[str]) -> Options:
-    """Options from the API server's command line: `--nodes N` and `--components JSON`; exits on a bad one."""
+    """Options from the API server's command line; exits with 2 on a bad one.
+
+    `arguments.nodes` is its `--nodes`; `rest` may have `--gpu-nodes N` and `--components JSON` (which wins).
+    """
     parser = argparse.ArgumentParser(prog="python -m koord.localcluster.api", allow_abbrev=False, add_help=False)
     parser.add_argument("--components", default="{}")
-    text = parser.parse_args(rest).components
+    parser.add_argument("--gpu-nodes", type=int)
+    given = parser.parse_args(rest)
+    flags = {"nodes": getattr(arguments, "nodes", 0) or None, "gpu_nodes": given.gpu_nodes}
     try:
-        value = msgspec.json.decode(text)
-        nodes = getattr(arguments, "nodes", 0)
-        if nodes and isinstance(value, dict) and value.get("kubelets", {}) is not None:
-            value["kubelets"] = {"nodes": nodes, **value.get("kubelets", {})}
+        value = msgspec.json.decode(given.components)
+        kubelets = value.get("kubelets", {}) if isinstance(value, dict) else None
+        if isinstance(kubelets, dict):
+            value["kubelets"] = {name: flag for name, flag in flags.items() if flag is not None} | kubelets
         return Options.parse(msgspec.json.encode(value))
-    except (msgspec.DecodeError, ValueError, TypeError) as error:
+    except ValueError as error:
         parser.error(f"--components: {error}")
