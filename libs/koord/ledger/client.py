@@ -12,6 +12,9 @@ from typing import Any, Final, Self
 
 import hiredis
 import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
 from koord.ledger import library, wire
@@ -64,7 +67,12 @@ class Ledger:
         self._gone_ms = round(gone_s * 1000)
         self._replicas = 0
         self._redis = redis.asyncio.Redis.from_url(
-            url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, health_check_interval=30
+            url,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            # Every function may be repeated, and a connection of the pool may have died while it was idle.
+            retry=Retry(ExponentialBackoff(cap=0.5, base=0.02), 2, supported_errors=(RedisConnectionError,)),
+            retry_on_error=[RedisConnectionError],
         )
         self._connection = Connection(url, timeout_s=timeout_s, on_connect=self._greet)
         self._claims: Batcher[ClaimRequest, ClaimAnswer] = Batcher(
@@ -258,6 +266,8 @@ class Ledger:
         reply, info, memory = await asyncio.gather(
             *connection.call(command, (b"INFO", b"replication"), (b"INFO", b"memory"), handshake=True)
         )
+        if not isinstance(reply, bytes) and "Function not found" not in str(reply):
+            raise ConnectionError(str(reply))
         if not isinstance(reply, bytes) or wire.unpack(reply)[0] != build:
             loading = connection.call((b"FUNCTION", b"LOAD", b"REPLACE", code), command, handshake=True)
             loaded, reply = await asyncio.gather(*loading)

@@ -58,7 +58,9 @@ def unpack(body: bytes) -> Any:
 
 def _argument(arguments: list[bytes], takes: Iterable[Take]) -> int:
     """Append takes, packed as the record stores them; their number as Lua counts."""
-    rows, seen, bounded = [], None, {}
+    rows: list[tuple[str, Mapping[str, int], bool]] = []
+    seen: Mapping[str, int] | None = None
+    bounded: Mapping[str, int] = {}
     for take in takes:
         # The takes of a quota chain share one dict.
         if take.amounts is not seen:

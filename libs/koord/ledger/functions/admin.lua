@@ -1,8 +1,8 @@
 -- Who leads, opening and dropping the ledger, and reading it.
 
--- Numbers start from the clock, so that a Redis that lost everything never gives one out twice.
+-- Numbers start from the clock (ms), so that a Redis that lost everything never gives one out twice.
 local function next_epoch(L, last, at_least)
-  return math.max(last + 1, math.floor(L.now / 1000), at_least or 0)
+  return math.max(last + 1, L.now, at_least or 0)
 end
 
 -- {role, incarnation} -> epoch of the role: the same again while the caller is the highest, else one more.
