@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koord.kube.meta import parse_time
 from koord.kube.protocol import gang, qos, queue, quota, scheduler
 from koord.kube.protocol.gang import GangRef, gang_of, governed_by
 
@@ -163,6 +164,15 @@ def test_job_annotations() -> None:
     assert queue.max_exec_seconds({"scheduling.x-k8s.io/max-exec-time-seconds": "60"}) == (60, "")
     assert queue.max_exec_seconds({"scheduling.x-k8s.io/max-exec-time-seconds": "-3"})[0] is None
     assert "above 0" in queue.max_exec_seconds({"scheduling.x-k8s.io/max-exec-time-seconds": "-3"})[1]
+
+
+def test_time_stamps_of_both_forms() -> None:
+    expected = parse_time("2026-03-02T09:00:00.5Z")
+    assert queue.read_timestamp("2026-03-02T09:00:00.5Z") == expected
+    assert queue.read_timestamp("2026-03-02 09:00:00.5 +0000 UTC") == expected
+    assert queue.read_timestamp("2026-03-02 17:00:00.500000001 +0800 CST m=+0.123456789") == expected
+    for bad in ("", "soon", "2026-03-02 09:00:00", "2026-99-02 09:00:00 +0000 UTC"):
+        assert queue.read_timestamp(bad) is None
 
 
 def test_quota_keys() -> None:

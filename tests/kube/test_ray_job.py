@@ -164,6 +164,8 @@ def test_start_patch() -> None:
     assert "gang.scheduling.koordinator.sh/name" not in submitter["annotations"], "it follows a ready cluster"
     tests = [op for op in msgspec.json.decode(patch.encode()) if op["op"] == "test"]
     assert [op["value"] for op in tests] == ["cpu", "gpu"]
+    assert KIND.annotate_templates(started, hints) is None, "what is there is not written again"
+    assert not KIND.suspended(started)
 
 
 def test_the_default_submitter_is_written_out_so_that_it_can_carry_hints() -> None:

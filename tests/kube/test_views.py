@@ -108,6 +108,8 @@ def test_nulls_are_forgiven_and_types_are_not() -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(body, type=Pod)
     assert meta.decode(Pod, body).metadata.labels == {}
+    unit = meta.decode(queues.QueueUnit, b'{"metadata":{"labels":null},"spec":{"podSet":[{"template":{"spec":{}}}]}}')
+    assert bytes(unit.spec.pod_set[0].template) == b'{"spec":{}}'
     with pytest.raises(msgspec.ValidationError, match=re.escape("$.metadata.labels")):
         meta.decode(Pod, b'{"metadata":{"labels":[1]}}')
 

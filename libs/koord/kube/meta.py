@@ -131,7 +131,7 @@ def decode(type_: type[T], body: bytes) -> T:
     try:
         return msgspec.json.decode(body, type=type_)
     except msgspec.ValidationError:
-        return msgspec.convert(without_nulls(msgspec.json.decode(body)), type_)
+        return msgspec.json.decode(msgspec.json.encode(without_nulls(msgspec.json.decode(body))), type=type_)
 
 
 def without_nulls(value: Any) -> Any:

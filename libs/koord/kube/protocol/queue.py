@@ -3,9 +3,11 @@
 Every key of the queue exists as ``koord-queue/X`` and, from older releases, as ``kube-queue/X``; the former wins.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
+from koord.kube.meta import parse_time
 from koord.kube.protocol.gotext import DurationError, go_bool, go_duration, go_int
 
 PREFIX: Final = "koord-queue/"
@@ -49,6 +51,8 @@ POLICIES: Final = frozenset((POLICY_PRIORITY, POLICY_BLOCK, POLICY_INTELLIGENT, 
 
 AUTO_QUEUE_PRIORITY: Final = 1000
 """Priority of a Queue made from a quota."""
+
+_GO_TIME = re.compile(r"([0-9-]{10}) ([0-9:]{8})(\.[0-9]{1,9})? ([+-][0-9]{2})([0-9]{2}) [A-Z0-9+-]+( m=[+-][0-9.]+)?")
 
 
 def lookup(mapping: Mapping[str, str], key: str) -> str | None:
@@ -136,3 +140,14 @@ def max_exec_seconds(annotations: Mapping[str, str]) -> tuple[int | None, str]:
     if number is None or number <= 0:
         return None, f'annotation {MAX_EXEC_TIME}: must be a 32-bit integer above 0, got "{text}"'
     return number, ""
+
+
+def read_timestamp(text: str) -> float | None:
+    """Seconds since the epoch of a job's time stamp: RFC 3339, or as older releases print it; None for other texts."""
+    match = _GO_TIME.fullmatch(text)
+    if match is not None:
+        text = f"{match[1]}T{match[2]}{(match[3] or '')[:7]}{match[4]}:{match[5]}"
+    try:
+        return parse_time(text)
+    except ValueError:
+        return None
