@@ -26,7 +26,7 @@ UNKNOWN = Resource("example.org", "v1", "gizmos", "Gizmo")
 async def following(
     bus: Bus, access: ApiAccess, resource: Resource = PODS
 ) -> AsyncIterator[tuple[Reflector, PodIndex]]:
-    publisher = StatePublisher(bus)
+    publisher = StatePublisher(bus, on_epoch=lambda epoch: reflector.reset())
     await publisher.start()
     pods = PodIndex()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=access.ssl or False)) as http:

@@ -115,7 +115,7 @@ class LeaseElection:
             self._keeper = None
         lease, self._lease = self._lease, None
         if lease is not None and not self.lost.is_set():
-            spec = msgspec.structs.replace(lease.spec, holder_identity="", lease_duration_seconds=1)
+            spec = msgspec.structs.replace(lease.spec, holder_identity=None, lease_duration_seconds=1)
             try:
                 await self._write(_Lease(lease.metadata, spec), "update")
                 self._lease = None
