@@ -442,10 +442,11 @@ class Reference:
                     self.pressed |= items
                 record.takes, record.version, record.node = seen.takes, seen.resource_version, node
             return
-        self.pressed |= items
         if record and record.node != node:
             self.end(record, "elsewhere")
             record = None
+        if not record or record.takes != seen.takes:
+            self.pressed |= items
         if not record:
             record = Entry(seen.uid, "", "", 0, "", seen.namespace, seen.name, node, ())
             self.records[seen.uid] = record

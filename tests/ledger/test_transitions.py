@@ -96,6 +96,24 @@ async def test_unchecked_takes_count_and_never_refuse(world: World) -> None:
     assert held.answer.shorts == (Short("quota/root", "cpu", "amount", 1, 0),)
 
 
+async def test_sums_decide_not_the_order_of_takes(world: World) -> None:
+    await world.quota("quota/q", cpu=10)
+
+    def takes(uid: str, *amounts: tuple[int, bool]) -> Member:
+        return Member(uid, "ns", uid, "n1", tuple(Take("quota/q", {"cpu": cpu}, checked) for cpu, checked in amounts))
+
+    # 12 - 5 fits although 12 does not.
+    assert (await world.claim(takes("a", (12, True)), takes("b", (-5, True)))).answer.status == "ok"
+    assert await world.amounts("quota/q") == (0, 7)
+    # A checked amount counts what the same claim takes unchecked, before or after.
+    for order in ([(2, True), (2, False)], [(2, False), (2, True)]):
+        held = await world.claim(takes("c", *order))
+        assert held.answer.shorts == (Short("quota/q", "cpu", "amount", 4, 3),)
+    assert (await world.claim(takes("d", (2, False), (2, False)))).answer.status == "ok"
+    item = (await world.r.items("quota/q"))["quota/q"]
+    assert (item.held, item.refs) == ({"cpu": 11}, 4)
+
+
 async def test_a_take_that_does_not_lower_free_is_admissible_below_zero(world: World) -> None:
     await world.quota("quota/leaf", cpu=1000)
     assert (await world.claim(pod("p", "n1", 1000, ("leaf",)))).answer.status == "ok"
@@ -148,6 +166,14 @@ async def test_amount_beyond_exactness_is_refused(world: World) -> None:
     for huge in (2**63 - 1, 2**63, 2**64, 2**70):
         held = await world.claim(unit("u", huge, ("leaf",)))
         assert held.answer.shorts[0].available == 2**53
+    # Nor does it leave a trace in what else the batch takes.
+    huge_pod = Member("h", "ns", "h", "n1", (Take("node/n1", {"pods": 1, "cpu": 2**60, "memory": 1}),))
+    answers = await world.s1.claim(
+        [ClaimRequest("x-1", (huge_pod,)), ClaimRequest("x-2", (pod("p", "n1", 7),)), ClaimRequest("x-3", (huge_pod,))]
+    )
+    assert [answer.status for answer in answers] == ["conflict", "ok", "conflict"]
+    assert await world.amounts("node/n1") == (0, 7)
+    assert await world.amounts("node/n1", "pods") == (0, 1)
     await world.see(LimitSet("quota/q", {"cpu": 2**70}), NodeSeen("node/n1", {"cpu": 2**64, "pods": 1}, "2"))
     assert (await world.r.items("node/n1"))["node/n1"].limits["cpu"] == 2**53
 

@@ -23,35 +23,75 @@ local function new_members(L, id, members, entry)
   return fresh
 end
 
-local function by_key(a, b) return a[2] < b[2] end
-
--- Every reason why the sums of a claim are not admissible. deltas: item -> {column = sum, -column = checked}.
-local function shorts_of(L, order, deltas, closed)
-  local shorts = {}
-  for i = 1, #order do
-    local name = order[i]
-    local v, delta = L.items[name], deltas[name]
-    if closed[name] then
-      shorts[#shorts + 1] = {name, '', 'closed', 0, 0, v[3], ''}
-    else
-      local here
-      for c, amount in pairs(delta) do
-        if c > 0 and amount > 0 and delta[-c] then
-          local free = free_of(name, v, c)
-          if free < amount or amount > MAX_AMOUNT then
-            here = here or {}
-            here[#here + 1] = {name, c, 'amount', amount, math.min(math.max(free, 0), MAX_AMOUNT), v[3], ''}
+-- Add to held what the members take (sign 1), or take it back (-1), up to member `last` and its take `last_take`.
+-- Adding stops at the first amount that a checked take leaves below zero; the place is returned.
+local function hold(L, members, sign, last, last_take)
+  local items, columns = L.items, L.columns
+  for i = 1, last do
+    local takes = members[i][6]
+    for j = 1, i == last and last_take or #takes do
+      local take, short = takes[j], false
+      local name, checked = take[1], take[3]
+      local v = items[name]
+      if sign > 0 and checked and v[1] ~= OPEN then short = true end
+      for resource, amount in pairs(take[2]) do
+        local b = HEAD + ((columns[resource] or column(L, resource)) - 1) * WIDTH
+        if v[b + 1] == nil then lengthen(name, v, b) end
+        if amount > MAX_AMOUNT or amount < -MAX_AMOUNT then
+          short = true -- never added: taking it back would not be exact
+        else
+          local held = v[b + HOLD] + sign * amount
+          v[b + HOLD] = held
+          if sign > 0 and amount > 0 and v[b + LIMIT] - v[b + USED] - held - v[b + NESTED] < 0 then
+            short = short or checked or 'unchecked'
           end
         end
       end
-      if here then
-        for resource, c in pairs(L.columns) do
-          for j = 1, #here do if here[j][2] == c then here[j][2] = resource end end
+      v[2] = v[2] + sign
+      if short == 'unchecked' then
+        -- It counts if another take of this claim checks the same item.
+        short = false
+        for k = 1, #members do
+          for _, other in ipairs(members[k][6]) do if other[1] == name and other[3] then short = true end end
         end
-        table.sort(here, by_key)
-        for j = 1, #here do shorts[#shorts + 1] = here[j] end
+      end
+      if short and sign > 0 then return i, j end
+    end
+  end
+end
+
+local function by_key(a, b) return a[2] < b[2] end
+
+-- Every reason why the sums of a claim are not admissible.
+local function shorts_of(L, members)
+  local order, sums, checks, closed, shorts = {}, {}, {}, {}, {}
+  for i = 1, #members do
+    for _, take in ipairs(members[i][6]) do
+      local name, checked = take[1], take[3]
+      if not sums[name] then sums[name], checks[name], order[#order + 1] = {}, {}, name end
+      if checked and L.items[name][1] ~= OPEN then closed[name] = true end
+      for resource, amount in pairs(take[2]) do
+        local sum = (sums[name][resource] or 0) + amount
+        sums[name][resource] = sum
+        if checked or sum > MAX_AMOUNT then checks[name][resource] = true end
       end
     end
+  end
+  for i = 1, #order do
+    local name = order[i]
+    local v, here = L.items[name], {}
+    if closed[name] then
+      here[1] = {name, '', 'closed', 0, 0, v[3], ''}
+    else
+      for resource in pairs(checks[name]) do
+        local sum, free = sums[name][resource], free_of(name, v, column(L, resource))
+        if sum > 0 and (free < sum or sum > MAX_AMOUNT) then
+          here[#here + 1] = {name, resource, 'amount', sum, math.min(math.max(free, 0), MAX_AMOUNT), v[3], ''}
+        end
+      end
+      table.sort(here, by_key)
+    end
+    for j = 1, #here do shorts[#shorts + 1] = here[j] end
   end
   return shorts
 end
@@ -68,50 +108,30 @@ local function judge(L, request, owner, lease)
   local fresh, answer = new_members(L, id, members, entry)
   if not fresh then return answer end
   if #fresh == 0 then return token end
-
-  local order, deltas, refs, closed, refused = {}, {}, {}, {}, false
-  for i = 1, #fresh do
-    local takes = fresh[i][6]
-    for j = 1, #takes do
-      local take = takes[j]
-      local name, checked = take[1], take[3]
-      local delta = deltas[name]
-      if not delta then
-        delta = {}
-        deltas[name], refs[name], order[#order + 1] = delta, 0, name
-        item(L, name)
-      end
-      refs[name] = refs[name] + 1
-      if checked and L.items[name][1] ~= OPEN then closed[name], refused = true, true end
-      for resource, amount in pairs(take[2]) do
-        local c = column(L, resource)
-        local sum = (delta[c] or 0) + amount
-        delta[c] = sum
-        if checked or sum > MAX_AMOUNT then delta[-c] = true end
-        if delta[-c] and sum > 0 and (sum > MAX_AMOUNT or free_of(name, L.items[name], c) < sum) then refused = true end
-      end
-    end
-  end
-  -- A sum that was short on the way may come out right (amounts are signed), so the whole is looked at again.
-  local shorts = refused and shorts_of(L, order, deltas, closed) or {}
+  local taken = {}
   for i = 1, #slots do
     local slot, uid = slots[i][1], slots[i][2]
     local holder, wanted = slot_holder(L, slot), uid ~= '' and uid or 'claim:' .. id
-    if holder and holder ~= wanted then shorts[#shorts + 1] = {slot, '', 'slot', 1, 0, 0, holder} end
+    if holder and holder ~= wanted then taken[#taken + 1] = {slot, '', 'slot', 1, 0, 0, holder} end
   end
-  if #shorts > 0 then return {'conflict', shorts} end
-
-  for i = 1, #order do
-    local name = order[i]
-    local v = L.items[name]
-    for c, amount in pairs(deltas[name]) do
-      if c > 0 then
-        local at = base(name, v, c) + HOLD
-        v[at] = v[at] + amount
-      end
+  local last = #fresh
+  local at, at_take
+  if #taken == 0 then
+    at, at_take = hold(L, fresh, 1, last, #fresh[last][6])
+    if at then hold(L, fresh, -1, at, at_take) end
+  end
+  if at or #taken > 0 then
+    -- The exact judgement, of the sums: amounts are signed, so one that was short on the way may come out right.
+    local shorts = shorts_of(L, fresh)
+    for i = 1, #taken do shorts[#shorts + 1] = taken[i] end
+    if #shorts > 0 then return {'conflict', shorts} end
+    for i = 1, last do
+      for _, take in ipairs(fresh[i][6]) do add(L, take, 0, 1, 1) end
     end
-    v[2] = v[2] + refs[name]
-    L.dirty[name] = v
+  else
+    for i = 1, last do
+      for _, take in ipairs(fresh[i][6]) do L.dirty[take[1]] = L.items[take[1]] end
+    end
   end
   if not entry then
     L.token = L.token + 1

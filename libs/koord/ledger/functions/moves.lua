@@ -19,7 +19,7 @@ end
 -- The record of uid ends, whatever its state was, and gives back exactly what is stored.
 local function end_record(L, uid, rec)
   local state = rec[REC.STATE]
-  discharge(L, cmsgpack.unpack(rec[REC.TAKES]), state == OBSERVED and USED or HOLD)
+  discharge(L, cmsgpack.unpack(rec[REC.TAKES]), state == OBSERVED)
   for _, slot in ipairs(rec[REC.SLOTS]) do set_slot(L, slot, false) end
   if state ~= OBSERVED then leave_claim(L, rec) end
   count(L, state, -1)
@@ -122,7 +122,7 @@ end
 -- Names of the items whose free amount changed in this call, and of those where some amount grew.
 local function changes(L)
   local changed, freed = {}, {}
-  for name, v in pairs(L.dirty) do
+  for name, v in pairs(L.altered) do
     local old = L.raw[name]
     local before = old and {struct.unpack(doubles(#old / 8), old)} or {UNKNOWN}
     if old then before[#old / 8 + 1] = nil end

@@ -16,8 +16,8 @@ local function seen(L, uid, namespace, name, node, takes, rv)
     if older(rec[REC.RV], rv) then
       if rec[REC.TAKES] ~= takes then
         local old = cmsgpack.unpack(rec[REC.TAKES])
-        charge(L, cmsgpack.unpack(takes), USED)
-        discharge(L, old, USED)
+        charge(L, cmsgpack.unpack(takes))
+        discharge(L, old, true)
       end
       rec[REC.RV], rec[REC.NODE], rec[REC.TAKES] = rv, node, takes
       put_record(L, uid, rec)
@@ -33,15 +33,19 @@ local function seen(L, uid, namespace, name, node, takes, rv)
     end
     rec = false
   end
-  local new = cmsgpack.unpack(takes)
-  charge(L, new, USED)
   if rec then
     local state = rec[REC.STATE]
-    discharge(L, rec[REC.TAKES] == takes and new or cmsgpack.unpack(rec[REC.TAKES]), HOLD)
+    if rec[REC.TAKES] == takes then
+      settle(L, cmsgpack.unpack(takes))
+    else
+      charge(L, cmsgpack.unpack(takes))
+      discharge(L, cmsgpack.unpack(rec[REC.TAKES]), false)
+    end
     leave_claim(L, rec)
     count(L, state, -1)
     rec[REC.STATE], rec[REC.TAKES], rec[REC.RV] = OBSERVED, takes, rv
   else
+    charge(L, cmsgpack.unpack(takes))
     rec = {OBSERVED, '', 0, '', namespace, name, node, takes, '', 0, rv, '', {}}
   end
   count(L, OBSERVED, 1)
@@ -102,7 +106,7 @@ local function set_limits(L, name, limits)
     v[base(name, v, column(L, resource)) + LIMIT] = math.max(math.min(limit, MAX_AMOUNT), -MAX_AMOUNT)
   end
   v[1] = OPEN
-  L.dirty[name], L.pressed[name], L.closed[name] = v, true, nil
+  L.dirty[name], L.altered[name], L.pressed[name], L.closed[name] = v, v, true, nil
 end
 
 local function close_item(L, name, rv)
@@ -110,7 +114,7 @@ local function close_item(L, name, rv)
   local v = item(L, name)
   if v[1] ~= OPEN then return end
   v[1] = CLOSED
-  L.dirty[name] = v
+  L.dirty[name], L.altered[name] = v, v
   if rv ~= '' then set_seen(L, name, rv) end
   if is_node(name) then L.closed[name] = true end
 end

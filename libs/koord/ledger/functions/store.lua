@@ -54,7 +54,7 @@ local function enter(key)
     open = meta[2] == '1' and stored == own_run_id(),
     token = tonumber(meta[4]) or 0, counts = {tonumber(meta[5]) or 0, tonumber(meta[6]) or 0, tonumber(meta[7]) or 0},
     columns = columns, ncolumns = #raw / 2, new_columns = {},
-    items = {}, raw = {}, dirty = {}, records = {}, dirty_records = {}, claims = {}, dirty_claims = {},
+    items = {}, raw = {}, dirty = {}, altered = {}, records = {}, dirty_records = {}, claims = {}, dirty_claims = {},
     leases = {}, owners = {}, slots = {}, dirty_slots = {}, marks = {}, gone = {}, seen = {}, dirty_seen = {},
     roles = {}, renewals = {}, pressed = {}, closed = {},
     ended = {}, expired = {}, touched = false,
@@ -141,13 +141,16 @@ local function column(L, resource)
   return c
 end
 
+-- Make a vector long enough for the column that starts after b.
+local function lengthen(name, v, b)
+  local limit = no_limit(name)
+  for at = #v, b, WIDTH do v[at + 1], v[at + 2], v[at + 3], v[at + 4] = limit, 0, 0, 0 end
+end
+
 -- Where column c of the vector starts, which is made long enough.
 local function base(name, v, c)
   local b = HEAD + (c - 1) * WIDTH
-  if v[b + 1] == nil then
-    local limit = no_limit(name)
-    for at = #v, b, WIDTH do v[at + 1], v[at + 2], v[at + 3], v[at + 4] = limit, 0, 0, 0 end
-  end
+  if v[b + 1] == nil then lengthen(name, v, b) end
   return b
 end
 
@@ -157,32 +160,35 @@ local function free_of(name, v, c)
   return v[b + LIMIT] - v[b + USED] - v[b + HOLD] - v[b + NESTED]
 end
 
--- Add sign × amounts to a part (USED or HOLD) of an item.
-local function add(L, name, amounts, part, sign)
-  local v = item(L, name)
-  for resource, amount in pairs(amounts) do
+-- Add amounts to two parts (USED, HOLD) of an item, with their signs, and count the records that refer to it.
+local function add(L, take, to_used, to_held, refs)
+  local name, columns = take[1], L.columns
+  local v = L.items[name] or item(L, name)
+  for resource, amount in pairs(take[2]) do
     -- The API lets anybody write a pod of 8 Ei; what is beyond exactness must not spoil the sum.
     if amount > MAX_AMOUNT then amount = MAX_AMOUNT elseif amount < -MAX_AMOUNT then amount = -MAX_AMOUNT end
-    local at = base(name, v, column(L, resource)) + part
-    v[at] = v[at] + sign * amount
+    local b = HEAD + ((columns[resource] or column(L, resource)) - 1) * WIDTH
+    if v[b + 1] == nil then lengthen(name, v, b) end
+    v[b + USED] = v[b + USED] + to_used * amount
+    v[b + HOLD] = v[b + HOLD] + to_held * amount
   end
+  v[2] = v[2] + refs
   L.dirty[name] = v
-  return v
+  if to_used + to_held ~= 0 then L.altered[name] = v end
+  if to_used + to_held > 0 then L.pressed[name] = true end
 end
 
-local function charge(L, takes, part)
-  for i = 1, #takes do
-    local v = add(L, takes[i][1], takes[i][2], part, 1)
-    v[2] = v[2] + 1
-    if part == USED then L.pressed[takes[i][1]] = true end
-  end
+local function charge(L, takes)
+  for i = 1, #takes do add(L, takes[i], 1, 0, 1) end
 end
 
-local function discharge(L, takes, part)
-  for i = 1, #takes do
-    local v = add(L, takes[i][1], takes[i][2], part, -1)
-    v[2] = v[2] - 1
-  end
+local function discharge(L, takes, observed)
+  for i = 1, #takes do add(L, takes[i], observed and -1 or 0, observed and 0 or -1, -1) end
+end
+
+-- From held to used: no sum changes.
+local function settle(L, takes)
+  for i = 1, #takes do add(L, takes[i], 1, -1, 0) end
 end
 
 -- ---- records and claims ----
