@@ -289,6 +289,9 @@ class Driver:
             # Busy: a record of an earlier claim, or a pod that ended; the state stream or the lease will tell.
             self._give_back(plan, now, f"claim {answer.status}: {answer.busy_uid} {answer.busy_claim}".rstrip())
             return
+        # First what we took ourselves goes, then the columns are masked to what the ledger has left.
+        for pod, _ in plan.members:
+            self._world.engine.forget(pod.uid)
         nodes = {short.item for short in answer.shorts if short.item.startswith("node/")}
         for short in answer.shorts:
             metrics.conflicts.labels(short.item.partition("/")[0]).inc()
@@ -301,8 +304,6 @@ class Driver:
             return
         del self._conflicts[unit.key]
         message = f"ledger conflict on {len(nodes)} nodes: {_reason(answer)}"
-        for pod, _ in plan.members:
-            self._world.engine.forget(pod.uid)
         if not unit.pods:
             self._queue.remove(unit.key)
             return

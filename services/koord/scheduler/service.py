@@ -83,8 +83,8 @@ class SchedulerService:
             coscheduling,
             quota,
             frozenset(settings.names),
-            on_bound=lambda view: self._binds.on_bound(view),
-            on_ended=lambda uid: self._binds.on_ended(uid),
+            on_bound=self._on_bound,
+            on_ended=self._on_ended,
             on_invalid=self._on_invalid,
             on_gang_problem=self._on_gang_problem,
         )
@@ -97,8 +97,8 @@ class SchedulerService:
             publisher=self._publisher,
             log=host.log,
             scheduled_events=settings.scheduled_events,
-            kick=lambda: self._driver.kick(),
-            on_unavailable=lambda why: self._driver.close(why),
+            kick=self._kick,
+            on_unavailable=self._close,
         )
         self._driver = Driver(
             self._world,
@@ -271,6 +271,20 @@ class SchedulerService:
     async def _on_runtime(self, message: Msg) -> None:
         self._world.events.add(ClusterEvent.QUOTA_CHANGE)
         self._driver.kick()
+
+    # World and binds come before the driver, and tell it through these. -----------------------------------------
+
+    def _on_bound(self, view: PodView) -> None:
+        self._binds.on_bound(view)
+
+    def _on_ended(self, uid: str) -> None:
+        self._binds.on_ended(uid)
+
+    def _kick(self) -> None:
+        self._driver.kick()
+
+    def _close(self, why: str) -> None:
+        self._driver.close(why)
 
     # Out ------------------------------------------------------------------------------------------------------------
 

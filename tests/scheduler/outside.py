@@ -1,0 +1,283 @@
+"""The world around a scheduler in tests: publishes state, folds it into the ledger, executes binds. Real servers."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from koord.accounting.quotas import QuotaTree
+from koord.accounting.requests import amounts, pod_request
+from koord.accounting.takes import pod_takes
+from koord.bus.connection import Bus
+from koord.bus.decisions import DecisionConsumer, Delivery
+from koord.bus.statepublisher import StatePublisher
+from koord.contracts.codec import encode
+from koord.contracts.decisions import Bind, EventNote, Patch, RecordEvents
+from koord.contracts.ledger import LedgerHint
+from koord.contracts.results import MemberResult, Result
+from koord.kube.pods import Pod
+from koord.kube.quotas import ElasticQuota
+from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_GROUPS, PODS
+from koord.ledger.client import Ledger
+from koord.ledger.model import Advance, LimitSet, NodeSeen, PodGone, PodSeen, Release
+from koord.runtime.host import Host
+from koord.runtime.settings import CommonSettings
+from koord.scheduler.service import SPEC, SchedulerService
+from koord.scheduler.settings import SchedulerSettings
+from koord.telemetry.setup import Telemetry
+from koord.telemetry.spans import Spans
+
+GATEWAY_EPOCH = "gateway"
+
+
+async def until(condition: Callable[[], Any], what: str, timeout: float = 15.0) -> None:
+    """Poll ``condition`` until it holds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
+        await asyncio.sleep(0.01)
+
+
+class Outside:
+    """API server, gateway and reconciler in one."""
+
+    def __init__(self, bus: Bus, ledger: Ledger) -> None:
+        self.bus = bus
+        self.ledger = ledger
+        self.publisher = StatePublisher(bus)
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.binds: list[Bind] = []
+        self.bound: dict[str, str] = {}
+        self.events: list[EventNote] = []
+        self.patches: list[Patch] = []
+        self.traces: list[str] = []
+        self.decide: Callable[[Bind], str] = lambda bind: "bind"
+        self.tree = QuotaTree()
+        self._version = 0
+        self._consumer = DecisionConsumer(bus)
+        self._task: asyncio.Task[None] | None = None
+        self._gateway = 0
+        self._reconciler = 0
+
+    async def start(self) -> None:
+        await self.publisher.start()
+        self._reconciler = await self.ledger.lead("reconciler")
+        self._gateway = await self.ledger.lead("gateway")
+        await self.ledger.begin(self._reconciler)
+        await self.ledger.open(self._reconciler)
+        await self._consumer.start()
+        self._task = asyncio.create_task(self._run())
+
+    async def listed(self) -> None:
+        for resource in (PODS, NODES, ELASTIC_QUOTAS, POD_GROUPS):
+            await self.publisher.listed(resource, "1")
+
+    async def stop(self) -> None:
+        await self._consumer.close()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    # State ----------------------------------------------------------------------------------------------------------
+
+    def version(self) -> str:
+        self._version += 1
+        return str(self._version)
+
+    async def node(self, name: str, *, cpu: str = "4", memory: str = "16Gi", pods: str = "110", **meta: Any) -> None:
+        body = {
+            "metadata": {"name": name, "uid": f"uid-{name}", **meta},
+            "status": {"allocatable": {"cpu": cpu, "memory": memory, "pods": pods}},
+        }
+        version = self.version()
+        seen = NodeSeen(f"node/{name}", amounts({"cpu": cpu, "memory": memory, "pods": pods}), version)
+        await self.ledger.observe([seen], role_epoch=self._reconciler)
+        await self.publisher.publish(NODES, "ADDED", "", name, version, msgspec.json.encode(body))
+
+    async def quota(self, name: str, limits: Mapping[str, str], parent: str = "") -> None:
+        body = {
+            "metadata": {
+                "name": name,
+                "namespace": "koordinator-system",
+                "uid": f"uid-{name}",
+                "labels": {"quota.scheduling.koordinator.sh/parent": parent} if parent else {},
+            },
+            "spec": {"max": dict(limits)},
+        }
+        raw = msgspec.json.encode(body)
+        self.tree.set(msgspec.json.decode(raw, type=ElasticQuota))
+        await self.ledger.observe([LimitSet(f"quota/{name}", amounts(limits))], role_epoch=self._reconciler)
+        await self.publisher.publish(ELASTIC_QUOTAS, "ADDED", "koordinator-system", name, self.version(), raw)
+
+    async def pod_group(self, name: str, minimum: int, namespace: str = "default") -> None:
+        body = {"metadata": {"name": name, "namespace": namespace, "uid": f"pg-{name}"}, "spec": {"minMember": minimum}}
+        await self.publisher.publish(POD_GROUPS, "ADDED", namespace, name, self.version(), msgspec.json.encode(body))
+
+    async def pod(
+        self,
+        name: str,
+        *,
+        cpu: str = "1",
+        memory: str = "1Gi",
+        namespace: str = "default",
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        **spec: Any,
+    ) -> str:
+        uid = f"uid-{namespace}-{name}-{self._version}"
+        body: dict[str, Any] = {
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "uid": uid,
+                "labels": dict(labels or {}),
+                "annotations": dict(annotations or {}),
+            },
+            "spec": {
+                "schedulerName": "koord-scheduler",
+                "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu, "memory": memory}}}],
+                **spec,
+            },
+            "status": {"phase": "Pending"},
+        }
+        self.pods[f"{namespace}/{name}"] = body
+        await self.show(body, "ADDED")
+        return uid
+
+    async def show(self, body: dict[str, Any], type_: Any = "MODIFIED") -> None:
+        """Publish a pod and fold it into the ledger."""
+        meta = body["metadata"]
+        version = meta["resourceVersion"] = self.version()
+        raw = msgspec.json.encode(body)
+        await self.observe(raw, version)
+        await self.publisher.publish(PODS, type_, meta["namespace"], meta["name"], version, raw)
+
+    async def observe(self, raw: bytes, version: str) -> None:
+        pod = msgspec.json.decode(raw, type=Pod)
+        meta = pod.metadata
+        if pod.terminal:
+            await self._hint([PodGone(meta.uid, meta.namespace, meta.name, version)])
+        elif pod.spec.node_name:
+            quota = self.tree.quota_of_pod(meta.labels, meta.namespace)
+            chain = self.tree.chain(quota) if quota in self.tree else ()
+            takes = pod_takes(pod_request(pod.spec), pod.spec.node_name, chain, unit_owned=False)
+            seen = PodSeen(meta.uid, meta.namespace, meta.name, pod.spec.node_name, takes, version)
+            await self._hint([seen])
+
+    async def delete(self, name: str, namespace: str = "default") -> None:
+        body = self.pods.pop(f"{namespace}/{name}")
+        meta = body["metadata"]
+        version = self.version()
+        await self._hint([PodGone(meta["uid"], namespace, name, version)])
+        await self.publisher.publish(PODS, "DELETED", namespace, name, version, msgspec.json.encode(body))
+        self.bound.pop(meta["uid"], None)
+
+    async def _hint(self, observations: list[Any]) -> None:
+        answer = await self.ledger.observe(observations, role_epoch=self._reconciler)
+        if answer.freed:
+            hint = LedgerHint("released", list(answer.freed))
+            await self.bus.publish(self.bus.subjects.ledger("claim.released"), encode(hint))
+
+    # Decisions ------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        async for batch in self._consumer.batches():
+            for delivery in batch:
+                await self._execute(delivery)
+
+    async def _execute(self, delivery: Delivery) -> None:
+        decision = delivery.decision
+        assert decision is not None, delivery.error
+        trace = delivery.trace
+        assert trace is not None, "every decision carries a trace"
+        if isinstance(decision, RecordEvents):
+            self.events.extend(decision.events)
+        elif isinstance(decision, Patch):
+            self.patches.append(decision)
+        elif isinstance(decision, Bind):
+            self.binds.append(decision)
+            self.traces.append(trace.traceparent)
+            await self._bind(decision, trace.traceparent)
+        delivery.ack()
+
+    async def _bind(self, bind: Bind, trace: str) -> None:
+        what = self.decide(bind)
+        if what == "drop":
+            return
+        uids = tuple(member.uid for member in bind.members)
+        ref = bind.claim
+        [answer] = await self.ledger.advance(
+            [Advance(ref.claim, ref.token, ref.epoch, bind.id, uids)], role_epoch=self._gateway
+        )
+        if answer.status != "ok":
+            self._consumer.answer("scheduler", Result(bind.id, "rejected", f"claim gone: {answer.status}"), trace)
+            return
+        if what != "bind":
+            release = Release(ref.claim, ref.token, uids, by="gateway", role_epoch=self._gateway)
+            await self.ledger.release([release])
+            members = [MemberResult(uid, "rejected", what) for uid in uids]
+            self._consumer.answer("scheduler", Result(bind.id, "rejected", what, members=members), trace)
+            return
+        for member in bind.members:
+            body = self.pods.get(f"{member.namespace}/{member.name}")
+            if body is None or body["metadata"]["uid"] != member.uid or member.uid in answer.gone:
+                continue
+            assert member.uid not in self.bound, f"{member.name} bound twice"
+            self.bound[member.uid] = member.node
+            body["spec"]["nodeName"] = member.node
+            body["metadata"]["annotations"].update(member.annotations)
+            await self.show(body)
+        self._consumer.answer("scheduler", Result(bind.id, "done"), trace)
+
+    # Reading --------------------------------------------------------------------------------------------------------
+
+    def node_of(self, name: str, namespace: str = "default") -> str | None:
+        body = self.pods.get(f"{namespace}/{name}")
+        return None if body is None else body["spec"].get("nodeName")
+
+    def told(self, name: str, reason: str = "FailedScheduling") -> list[str]:
+        return [event.note for event in self.events if event.target.name == name and event.reason == reason]
+
+
+@contextlib.asynccontextmanager
+async def outside(nats_url: str, redis_url: str, cluster: str) -> AsyncIterator[Outside]:
+    """A running outside world."""
+    async with (
+        await Bus.connect(nats_url, cluster, "outside") as bus,
+        await Ledger.connect(redis_url, cluster, "outside") as ledger,
+    ):
+        world = Outside(bus, ledger)
+        await world.start()
+        try:
+            yield world
+        finally:
+            await world.stop()
+
+
+@contextlib.asynccontextmanager
+async def scheduler(
+    nats_url: str, redis_url: str, cluster: str, settings: SchedulerSettings | None = None, *, ready: bool = True
+) -> AsyncIterator[SchedulerService]:
+    """A running scheduler service."""
+    common = CommonSettings(cluster=cluster)
+    host = Host("scheduler", common, Telemetry(Spans(enabled=False), None))
+    host.attach(
+        bus=await Bus.connect(nats_url, cluster, "scheduler"),
+        ledger=await Ledger.connect(redis_url, cluster, host.incarnation),
+    )
+    service = SPEC.build(host, settings or SchedulerSettings())
+    assert isinstance(service, SchedulerService)
+    try:
+        await service.start()
+        if ready:
+            await until(lambda: host.ready.ready, "the scheduler is ready")
+        yield service
+        if host.failed.done():
+            host.failed.result()
+    finally:
+        await service.drain()
+        await host.close()
