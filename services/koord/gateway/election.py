@@ -109,12 +109,13 @@ class LeaseElection:
 
     async def release(self) -> None:
         """Give the role back at once, if it is held."""
+        held = not self.lost.is_set()
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
             self._keeper = None
         lease, self._lease = self._lease, None
-        if lease is not None and not self.lost.is_set():
+        if lease is not None and held:
             spec = msgspec.structs.replace(lease.spec, holder_identity=None, lease_duration_seconds=1)
             try:
                 await self._write(_Lease(lease.metadata, spec), "update")
