@@ -99,14 +99,14 @@ def _trimmed(rule: list[Any]) -> list[Any]:
     return rule
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Write the table, or with --check compare it with the one checked in."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    arguments = parser.parse_args()
+    check = parser.parse_args(arguments).check
     lines = [f"{msgspec.json.encode(name).decode()}:{msgspec.json.encode(t).decode()}" for name, t in table().items()]
     text = "{\n" + ",\n".join(lines) + "\n}\n"
-    if arguments.check:
+    if check:
         same = TARGET.is_file() and TARGET.read_text() == text
         print("merge keys are up to date" if same else f"{TARGET.name} differs: run python -m tools.merge_keys")
         return 0 if same else 1

@@ -27,7 +27,7 @@ from koord.localcluster.api.errors import (
 from koord.localcluster.api.resources import Registry, Resource
 from koord.localcluster.api.rules import CHANGE_VALIDATORS, VALIDATORS
 from koord.localcluster.api.shapes import check_shape
-from koord.localcluster.api.store import Collection, Store, decode, encode
+from koord.localcluster.api.store import Collection, Store, decode, encode, same_json
 from koord.localcluster.api.validation import validate_metadata, validate_metadata_change, validate_node
 from koord.localcluster.api.watchcache import Entry
 from koord.localcluster.clusterapi import Object
@@ -229,7 +229,7 @@ class Cluster:
         self._check_change(resource, entry, old, result, subresource)
         if (resource.generation or resource.custom) and subresource is None and _desired_differs(resource, old, result):
             metadata["generation"] = before.get("generation", 0) + 1
-        if encode(result) == entry.raw:
+        if same_json(result, entry.raw):
             return entry.raw
         if dry_run:
             return encode(result)

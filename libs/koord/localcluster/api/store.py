@@ -17,6 +17,7 @@ from koord.localcluster.api.watchcache import Change, Entry, Match, Subscription
 from koord.localcluster.clusterapi import Object
 
 _encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 
 Snapshot = list[Entry]
@@ -31,6 +32,14 @@ def decode(entry: Entry) -> Object:
 def encode(value: Any) -> bytes:
     """Compact JSON."""
     return _encode(value)
+
+
+def same_json(value: Any, raw: bytes) -> bool:
+    """Whether a value is what the bytes say; the order of names does not matter, `1` and `true` differ."""
+    encoded = _encode(value)
+    if encoded == raw:
+        return True
+    return len(encoded) == len(raw) and _encode_sorted(value) == _encode_sorted(_decode(raw))
 
 
 class Collection:
