@@ -43,7 +43,7 @@ from koord.ledger.model import (
 )
 from koord.ledger.resp import Connection, Reply
 
-_BATCH_MEMBERS: Final = 512
+_BATCH_MEMBERS: Final = 256
 _WAIT_MS: Final = b"100"
 _CLOSED: Final = "closed"
 
@@ -132,7 +132,7 @@ class Ledger:
     async def claim(self, requests: Sequence[ClaimRequest]) -> list[ClaimAnswer]:
         """Judge claims in order, each held whole or not at all. LedgerRefused for a malformed one: then none was sent.
 
-        Concurrent callers share round trips. A batch is one atomic call up to 512 members; longer ones are cut between
+        Concurrent callers share round trips. A batch is one atomic call up to 256 members; longer ones are cut between
         claims. The same request may be sent again after LedgerUnavailable: an accepted claim keeps its token.
         """
         for request in requests:

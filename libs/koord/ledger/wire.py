@@ -57,17 +57,26 @@ def unpack(body: bytes) -> Any:
 
 
 def _argument(arguments: list[bytes], takes: Iterable[Take]) -> int:
-    """Append takes, packed as the record stores them; their number as Lua counts."""
-    rows: list[tuple[str, Mapping[str, int], bool]] = []
-    seen: Mapping[str, int] | None = None
-    bounded: Mapping[str, int] = {}
+    """Append takes, packed as the record stores them; their number as Lua counts.
+
+    The takes of a quota chain share their amounts: distinct ones are sent once, takes refer to them by number.
+    """
+    distinct: list[Mapping[str, int]] = []
+    rows: list[tuple[str, int, bool]] = []
+    last: Mapping[str, int] | None = None
+    number = 0
     for take in takes:
-        # The takes of a quota chain share one dict.
-        if take.amounts is not seen:
-            seen = take.amounts
-            bounded = _bounded(seen)
-        rows.append((take.item, bounded, take.checked))
-    arguments.append(_pack(rows))
+        amounts = take.amounts
+        if amounts is not last:
+            last = amounts
+            bounded = _bounded(amounts)
+            if bounded in distinct:
+                number = distinct.index(bounded) + 1
+            else:
+                distinct.append(bounded)
+                number = len(distinct)
+        rows.append((take.item, number, take.checked))
+    arguments.append(_pack((distinct, rows)))
     return len(arguments)
 
 

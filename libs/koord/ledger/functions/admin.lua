@@ -101,7 +101,7 @@ end
 
 local function open_record(uid, packed)
   local rec = cmsgpack.unpack(packed)
-  rec[REC.TAKES] = cmsgpack.unpack(rec[REC.TAKES])
+  rec[REC.TAKES] = takes_of(rec[REC.TAKES])
   return {uid, rec}
 end
 

@@ -1,7 +1,7 @@
 -- Row 1 and 2: claim and renew.
 -- A claim request is {id, members, slots, guards, priority, token, trace, strict, ticket}; a member is
 -- {uid, namespace, name, node, number of the argument that holds its takes}: they are packed on their own, so that the
--- record stores them as they came. A take is {item, {resource: amount}, checked}.
+-- record stores them as they came, see takes_of.
 
 -- The members of a claim that have no record yet; or nil and the answer.
 local function new_members(L, id, members, entry)
@@ -180,7 +180,7 @@ local function claim(keys, args)
     for _, m in ipairs(request[2]) do
       uids[#uids + 1] = m[1]
       m[5] = args[m[5]]
-      local takes = cmsgpack.unpack(m[5])
+      local takes = takes_of(m[5])
       m[6] = takes
       for j = 1, #takes do
         local name = takes[j][1]

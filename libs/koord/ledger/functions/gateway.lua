@@ -90,7 +90,7 @@ local function release_one(L, input, incarnation)
     local rec = record(L, uid)
     if rec and rec[REC.CLAIM] == id and rec[REC.TOKEN] == token then
       if rec[REC.STATE] == wanted then
-        for _, take in ipairs(cmsgpack.unpack(rec[REC.TAKES])) do items[take[1]] = true end
+        for _, take in ipairs(takes_of(rec[REC.TAKES])) do items[take[1]] = true end
         end_record(L, uid, rec)
         released[#released + 1] = uid
       else

@@ -19,7 +19,7 @@ end
 -- The record of uid ends, whatever its state was, and gives back exactly what is stored.
 local function end_record(L, uid, rec)
   local state = rec[REC.STATE]
-  discharge(L, cmsgpack.unpack(rec[REC.TAKES]), state == OBSERVED)
+  discharge(L, takes_of(rec[REC.TAKES]), state == OBSERVED)
   for _, slot in ipairs(rec[REC.SLOTS]) do set_slot(L, slot, false) end
   if state ~= OBSERVED then leave_claim(L, rec) end
   count(L, state, -1)
@@ -33,7 +33,7 @@ local function end_held(L, id, entry)
   for _, uid in ipairs(entry[CLM.UIDS]) do
     local rec = record(L, uid)
     if rec and rec[REC.CLAIM] == id and rec[REC.STATE] == HELD then
-      for _, take in ipairs(cmsgpack.unpack(rec[REC.TAKES])) do items[take[1]] = true end
+      for _, take in ipairs(takes_of(rec[REC.TAKES])) do items[take[1]] = true end
       end_record(L, uid, rec)
       uids[#uids + 1] = uid
     end

@@ -15,8 +15,8 @@ local function seen(L, uid, namespace, name, node, takes, rv)
   if rec and rec[REC.STATE] == OBSERVED then
     if older(rec[REC.RV], rv) then
       if rec[REC.TAKES] ~= takes then
-        local old = cmsgpack.unpack(rec[REC.TAKES])
-        charge(L, cmsgpack.unpack(takes))
+        local old = takes_of(rec[REC.TAKES])
+        charge(L, takes_of(takes))
         discharge(L, old, true)
       end
       rec[REC.RV], rec[REC.NODE], rec[REC.TAKES] = rv, node, takes
@@ -36,16 +36,16 @@ local function seen(L, uid, namespace, name, node, takes, rv)
   if rec then
     local state = rec[REC.STATE]
     if rec[REC.TAKES] == takes then
-      settle(L, cmsgpack.unpack(takes))
+      settle(L, takes_of(takes))
     else
-      charge(L, cmsgpack.unpack(takes))
-      discharge(L, cmsgpack.unpack(rec[REC.TAKES]), false)
+      charge(L, takes_of(takes))
+      discharge(L, takes_of(rec[REC.TAKES]), false)
     end
     leave_claim(L, rec)
     count(L, state, -1)
     rec[REC.STATE], rec[REC.TAKES], rec[REC.RV] = OBSERVED, takes, rv
   else
-    charge(L, cmsgpack.unpack(takes))
+    charge(L, takes_of(takes))
     rec = {OBSERVED, '', 0, '', namespace, name, node, takes, '', 0, rv, '', {}}
   end
   count(L, OBSERVED, 1)
@@ -156,7 +156,7 @@ local function evict_held(L)
     for _, uid in ipairs(pair[2][CLM.UIDS]) do
       local rec = record(L, uid)
       if rec and rec[REC.CLAIM] == pair[1] and rec[REC.STATE] == HELD then
-        for _, take in ipairs(cmsgpack.unpack(rec[REC.TAKES])) do
+        for _, take in ipairs(takes_of(rec[REC.TAKES])) do
           if is_hit(L, take) then
             hit_held(L, uid, rec, L.closed[take[1]] and 'node' or 'overcommit')
             break
@@ -243,7 +243,7 @@ local function observe(keys, args)
     local o = observations[i]
     if o[1] == 'P' then
       o[6] = args[o[6]]
-      for _, take in ipairs(cmsgpack.unpack(o[6])) do names[#names + 1] = take[1] end
+      for _, take in ipairs(takes_of(o[6])) do names[#names + 1] = take[1] end
     elseif o[1] == 'N' or o[1] == 'L' or o[1] == 'C' then
       names[#names + 1] = o[2]
     end

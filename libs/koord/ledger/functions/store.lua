@@ -191,6 +191,15 @@ local function settle(L, takes)
   for i = 1, #takes do add(L, takes[i], 1, -1, 0) end
 end
 
+-- Takes as packed by a client and stored by a record: {distinct amounts, {{item, number of its amounts, checked}, ...}}.
+-- A quota chain's takes have equal amounts, which are then unpacked once.
+local function takes_of(packed)
+  local pair = cmsgpack.unpack(packed)
+  local amounts, takes = pair[1], pair[2]
+  for i = 1, #takes do takes[i][2] = amounts[takes[i][2]] end
+  return takes
+end
+
 -- ---- records and claims ----
 
 local function fetch_records(L, uids)
