@@ -14,7 +14,7 @@ from koord.localcluster.operators.conditions import find, is_true, with_conditio
 from koord.localcluster.operators.indexes import format_indexes, parse_indexes
 from koord.localcluster.operators.observed import Observed, PodSeen
 from koord.localcluster.operators.plan import JobInvalid, Notice, Plan
-from koord.localcluster.operators.reading import count, flag, integer, mapping, moment, template, text
+from koord.localcluster.operators.reading import count, flag, integer, mapping, moment, objects, template, text
 from koord.localcluster.operators.templates import pod_of
 
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -56,7 +56,7 @@ class JobOperator:
         if job["metadata"].get("deletionTimestamp") or text(job, "spec.managedBy", OWN_MANAGER) != OWN_MANAGER:
             return Plan()
         status: Object = mapping(job, "status")
-        conditions: Objects = status.get("conditions") or []
+        conditions: Objects = objects(job, "status.conditions")
         if is_true(conditions, "Complete") or is_true(conditions, "Failed"):
             return _finished(job, observed, now)
         facts = _read(job, observed, status)

@@ -13,7 +13,7 @@ from koord.localcluster.clusterapi import Object, Objects
 from koord.localcluster.operators.conditions import is_true, with_condition
 from koord.localcluster.operators.observed import Observed, PodSeen
 from koord.localcluster.operators.plan import JobInvalid, Notice, Plan
-from koord.localcluster.operators.reading import count, flag, integer, mapping, moment, template, text
+from koord.localcluster.operators.reading import count, flag, integer, mapping, moment, objects, template, text
 from koord.localcluster.operators.templates import pod_of
 
 OWN_MANAGER: Final = "kubeflow.org/training-operator"
@@ -125,7 +125,7 @@ class KubeflowOperator:
         ):
             return Plan()
         status = dict(mapping(job, "status"))
-        conditions: Objects = status.get("conditions") or []
+        conditions: Objects = objects(job, "status.conditions")
         if is_true(conditions, "Succeeded") or is_true(conditions, "Failed"):
             return self._finished(job, observed, status, now)
         roles = self._roles(job, observed)
