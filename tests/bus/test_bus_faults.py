@@ -1,9 +1,12 @@
 """The server dies in the middle, with its store and without it: caches, publishers and consumers heal."""
 
 import asyncio
+import time
+from typing import Any
 
 import pytest
 
+from koord.bus import ordered
 from koord.bus.connection import Bus
 from koord.bus.decisions import DecisionConsumer, DecisionPublisher
 from koord.bus.errors import EpochChanged
@@ -137,3 +140,68 @@ async def test_decisions_flow_again_after_a_crash(own_nats: NatsServer, connect:
     await until(lambda: wanted <= set(seen), timeout=20, what=f"{len(wanted - set(seen))} missing")
     await consumer.close()
     await task
+
+
+async def test_a_server_that_is_told_to_stop_and_comes_back(own_nats: NatsServer, connect: Connect) -> None:
+    """SIGTERM, several times: everything heals without anybody's help."""
+    gateway, reader = await connect("gateway", url=own_nats.url), await connect("reader", url=own_nats.url)
+    publisher = StatePublisher(gateway)
+    await publisher.start()
+    await publish_some(publisher, 20)
+    cache = StateCache(reader, PODS, Thing)
+    await cache.start()
+    await asyncio.wait_for(cache.synced(), 10)
+    for version in range(2, 5):
+        await own_nats.restart(empty=False)
+        await asyncio.wait_for(publisher.publish(PODS, "MODIFIED", "default", "p1", "9", body("p1", version)), 20)
+        await until(lambda wanted=version: cache.items["default/p1"].size == wanted)  # type: ignore[misc]
+    assert not gateway.closed.done() and not reader.closed.done()
+    await cache.close()
+
+
+async def test_an_error_line_of_the_server_is_a_reconnect_not_the_end(bus: Bus) -> None:
+    await bus.nc._process_err("'maximum control line exceeded'")
+    await until(lambda: not bus.connected)
+    await until(lambda: bus.connected)
+    assert await asyncio.wait_for(bus.publish_acked(bus.subjects.decision("t", "bind"), b"x"), 10) == 1
+
+
+async def test_a_slow_reader_makes_the_server_wait_and_misses_nothing(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordered, "BACKLOG_MESSAGES", 100)
+    gateway, reader = await connect("gateway"), await connect("reader")
+    publisher = StatePublisher(gateway)
+    await publisher.start()
+    longest = 0
+
+    def slow(change: Change[Thing]) -> None:
+        nonlocal longest
+        longest = max(longest, len(cache._reader._backlog))
+        until_then = time.perf_counter() + 0.0005
+        while time.perf_counter() < until_then:
+            pass
+
+    cache = StateCache(reader, PODS, Thing, slow)
+    await cache.start()
+    await publish_some(publisher, 3000)
+    await asyncio.wait_for(cache.synced(), 60)
+    assert len(cache.items) == 3000
+    assert cache.replays == 1
+    assert longest <= 101
+    await cache.close()
+
+
+async def test_a_reader_the_server_cut_off_replays(connect: Connect, bus: Bus) -> None:
+    reader = await connect("reader")
+    publisher = StatePublisher(bus)
+    await publisher.start()
+    await publish_some(publisher, 50)
+    cache = StateCache(reader, PODS, Thing)
+    await cache.start()
+    await asyncio.wait_for(cache.synced(), 10)
+    transport: Any = reader.nc._transport
+    transport._io_writer.transport.abort()  # as a server does with a slow consumer
+    await publisher.publish(PODS, "ADDED", "default", "new", "2", body("new"))
+    await until(lambda: "default/new" in cache.items and cache.replays == 2 and cache.is_synced)
+    await cache.close()

@@ -168,3 +168,11 @@ def test_any_text_of_a_variable_is_taken_or_refused(text: str) -> None:
             own(env={f"KOORD_SCHEDULER__{key}": text})
         except SettingsError as error:
             assert key in str(error) or "batch must be" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"), [({"cluster": "A B"}, "cluster.*DNS label"), ({"drain_s": -1}, "drain_s")]
+)
+def test_rules_of_the_shared_settings(flags: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        load(CommonSettings, flags=flags)

@@ -15,8 +15,10 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+import nats.errors
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
+from nats.protocol.parser import AUTHORIZATION_VIOLATION, PERMISSIONS_ERR, STALE_CONNECTION
 
 from koord.bus.errors import BusError
 
@@ -128,6 +130,18 @@ class HotClient(Client):
     def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
         self._hot.pop(sid, None)
         super()._remove_sub(sid, max_msgs)
+
+    async def _process_err(self, err_msg: str) -> None:
+        """What the server complains about before it closes the connection.
+
+        nats-py closes for good on most of them; a service must come back. Only a refused authorization is final.
+        """
+        if any(known in err_msg for known in (STALE_CONNECTION, AUTHORIZATION_VIOLATION, PERMISSIONS_ERR)):
+            await super()._process_err(err_msg)
+            return
+        error = nats.errors.Error(f"nats: {err_msg.strip(chr(39))}")
+        await self._error_cb(error)
+        await self._process_op_err(error)
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         handler = self._hot.get(sid)

@@ -48,6 +48,8 @@ class Bus:
         self._recovering: asyncio.Task[None] | None = None
         self._closing = False
         self._complaint = ""
+        # Resolves with the reason if the connection ends for good although nobody closed it (refused authorization).
+        self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @classmethod
     async def connect(
@@ -307,8 +309,11 @@ class Bus:
             self.spawn(hook())
 
     async def _on_closed(self) -> None:
-        if not self._closing:
-            log.error("NATS at %s: the connection was closed for good: %s", self.url, self.nc.last_error)
+        if self._closing:
+            return
+        log.error("NATS at %s: the connection was closed for good: %s", self.url, self.nc.last_error)
+        if not self.closed.done():
+            self.closed.set_result(f"NATS at {self.url}: closed for good: {self.nc.last_error}")
 
 
 async def _guarded(work: Awaitable[None]) -> None:

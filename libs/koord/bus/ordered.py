@@ -173,7 +173,8 @@ class OrderedReader:
         backlog.append((subject, reply, headers, body))
         self._backlog_bytes += len(body)
         self._heard = time.monotonic()
-        if len(backlog) > BACKLOG_MESSAGES or self._backlog_bytes > BACKLOG_BYTES:
+        # Before the consumer is confirmed (total < 0) the read loop must go on: the confirmation comes through it.
+        if self._total >= 0 and (len(backlog) > BACKLOG_MESSAGES or self._backlog_bytes > BACKLOG_BYTES):
             self._full = True
             self._room.clear()
             return self._wait_for_room()

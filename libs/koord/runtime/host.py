@@ -91,6 +91,7 @@ class Host:
         if bus is not None:
             self._bus = bus
             self.ready.check("nats", lambda: bus.connected)
+            bus.closed.add_done_callback(self._bus_closed)
         if ledger is not None:
             self._ledger = ledger
 
@@ -144,6 +145,10 @@ class Host:
             await self._ledger.close()
         if self._bus is not None:
             await self._bus.close()
+
+    def _bus_closed(self, closed: "asyncio.Future[str]") -> None:
+        if not closed.cancelled():
+            self.fail(ConnectionError(closed.result()))
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)

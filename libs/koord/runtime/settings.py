@@ -15,6 +15,8 @@ from typing import Literal, Protocol, TypeVar, Union, get_args, get_origin
 import msgspec
 import yaml
 
+from koord.contracts.subjects import Subjects
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 PREFIX = "KOORD_"
@@ -63,6 +65,11 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     log: LogSettings = LogSettings()
     kubeconfig: str = ""
     drain_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        Subjects(self.cluster)
+        if self.drain_s < 0:
+            raise ValueError(f"drain_s: {self.drain_s:g} is negative")
 
 
 def read_file(path: str | Path) -> dict[str, object]:
@@ -179,7 +186,7 @@ class _Merge:
             if path[0].replace("-", "_") != self._section.replace("-", "_") or len(path) < 2:
                 return
             path = path[1:]
-        elif path[0] in self._sections or (path == ["cluster"] and "/" in text):
+        elif path[0] in self._sections or (path == ["cluster"] and ("/" in text or "." in text)):
             return  # a service's own; or the CLI's KOORD_CLUSTER, the path of a cluster file
         self.value(path, _parsed(self._field(path, variable), text), variable)
 
