@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import aiohttp
+import nats.errors
+import nats.js.errors
 
 from koord.bus.connection import Bus
 from koord.bus.decisions import DecisionConsumer
@@ -37,6 +39,7 @@ from koord.telemetry.spans import Spans
 log = get_logger("koord.gateway.session")
 
 DRAIN_S = 5.0
+CONSUMER = "gateway"
 
 
 class GatewayLedger(AdvancingLedger, ReleasingLedger, Protocol):
@@ -111,7 +114,7 @@ class Session:
             self._api, lambda: lanes.total > 0, backlog=settings.events_backlog, per_s=settings.events_per_s
         )
         writer = Writer(self._api)
-        consumer = DecisionConsumer(self._bus)
+        consumer = DecisionConsumer(self._bus, CONSUMER)
         executor = Executor(
             consumer,
             Binder(self._api, self.pods, advancer, self._ledger, epoch, self._spans, self._released),
@@ -122,6 +125,7 @@ class Session:
             self._spans,
             backlog=settings.backlog,
         )
+        await self._take_over()
         await consumer.start()
         beside = [
             asyncio.create_task(events.run(), name="gateway-events"),
@@ -146,6 +150,24 @@ class Session:
             for delivery in batch:
                 executor.take(delivery)
             await executor.room()
+
+    async def _take_over(self) -> None:
+        """Have what a predecessor took and never finished delivered again at once, not when its time is up.
+
+        Until then the claims would have run out. A predecessor that still lives is fenced by the ledger, and the rest
+        of what it does is idempotent.
+        """
+        stream = self._bus.subjects.decisions_stream
+        while True:
+            try:
+                await self._bus.js.delete_consumer(stream, CONSUMER)
+            except nats.js.errors.NotFoundError:
+                return
+            except (nats.errors.Error, TimeoutError) as error:
+                log.warning("the decisions cannot be taken over yet", error=str(error) or repr(error))
+                await asyncio.sleep(0.5)
+                continue
+            return
 
     async def _lead(self) -> int:
         """The epoch that fences every older gateway; without the ledger nothing may be decided, so wait for it."""
