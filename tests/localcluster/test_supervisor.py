@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from koord.localcluster.process import Child
+from koord.localcluster.process import Child, to_file
 from koord.localcluster.servers import RedisServer
 from koord.localcluster.supervisor import Backoff, Supervisor
 
@@ -38,6 +38,16 @@ async def test_every_line_is_tagged_also_the_last_one_and_stderr() -> None:
     assert await child.wait() == 0
     assert lines == ["[gateway] one", "[gateway] two", "[gateway] no newline"]
     assert child.pid is None
+
+
+async def test_output_may_go_to_a_private_file(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for word in ("one", "two"):
+        child = Child("svc", python(f"print('{word}')"), sink=to_file(log))
+        await child.start()
+        await child.wait()
+    assert log.read_text() == "[svc] one\n[svc] two\n"
+    assert log.stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_very_long_line_does_not_stop_the_output() -> None:

@@ -98,6 +98,12 @@ def to_stderr(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 
+def to_file(path: Path) -> LineSink:
+    """A sink that appends to a file, readable by its owner only; it stays open as long as the sink is used."""
+    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", buffering=1)
+    return lambda line: print(line, file=file)
+
+
 class Child:
     """One program under our care: started, tagged, ended; can be started again after its end.
 
