@@ -161,6 +161,37 @@ async def test_out_of_memory_takes_nothing_but_lets_work_end(own_redis: RedisSer
         assert (await world.claim(pod("r", "n1", 1))).answer.status == "ok"
 
 
+async def test_with_replicas_a_move_counts_once_one_has_it(own_redis: RedisServer, cluster: str) -> None:
+    replica = RedisServer()
+    await replica.start()
+    try:
+        async with (
+            redis.asyncio.Redis.from_url(replica.url) as raw,
+            redis.asyncio.Redis.from_url(own_redis.url) as primary,
+        ):
+            await primary.config_set("repl-diskless-sync-delay", 0)
+            await raw.execute_command("REPLICAOF", "127.0.0.1", str(own_redis.port))  # type: ignore[no-untyped-call]
+            deadline = time.monotonic() + 20
+            while (await raw.info("replication"))["master_link_status"] != "up":
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.02)
+            async with connected(own_redis.url, cluster) as world:
+                await world.node("n1", 4000)
+                await world.open()
+                held = await world.claim(pod("p", "n1", 1))
+                assert (await world.advance(held)).attempt == 1
+                # It got there with the sums, and a replica that was asked by mistake takes nothing.
+                assert await raw.hexists(world.key + ":records", "p")
+                with pytest.raises(LedgerUnavailable):
+                    async with await Ledger.connect(replica.url, cluster, "lost") as lost:
+                        await lost.claim([request(1)])
+                await replica.kill()
+                with pytest.raises(LedgerUnavailable, match="no replica confirmed"):
+                    await world.advance(held)
+    finally:
+        await replica.stop()
+
+
 async def test_redis_that_evicts_is_refused(own_redis: RedisServer, cluster: str) -> None:
     async with redis.asyncio.Redis.from_url(own_redis.url) as raw:
         await raw.config_set("maxmemory", 10**9)

@@ -7,6 +7,7 @@ that restarted, empty or not, takes nothing before the reconciler has opened it 
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, Self
 
@@ -45,6 +46,8 @@ from koord.ledger.resp import Connection, Reply
 
 _BATCH_MEMBERS: Final = 256
 _WAIT_MS: Final = b"100"
+_REPLICAS_S: Final = 10.0
+"""How long the number of replicas is believed."""
 _CLOSED: Final = "closed"
 
 
@@ -66,6 +69,7 @@ class Ledger:
         self._lease_ms = round(lease_s * 1000)
         self._gone_ms = round(gone_s * 1000)
         self._replicas = 0
+        self._replicas_due = 0.0
         self._redis = redis.asyncio.Redis.from_url(
             url,
             socket_timeout=timeout_s,
@@ -276,10 +280,20 @@ class Ledger:
         status = wire.status(wire.unpack(reply))
         self._learn(status.epoch)
         self.open_seen = status.open
-        self._replicas = int(_info(info).get("connected_slaves", "0"))
+        self._note_replicas(info)
         limits = _info(memory)
         if limits.get("maxmemory", "0") != "0" and limits.get("maxmemory_policy") != "noeviction":
             raise LedgerRefused(f"redis evicts data: maxmemory-policy {limits['maxmemory_policy']}, must be noeviction")
+
+    def _note_replicas(self, info: Reply) -> None:
+        self._replicas = int(_info(info).get("connected_slaves", "0"))
+        self._replicas_due = time.monotonic() + _REPLICAS_S
+
+    async def _count_replicas(self) -> None:
+        try:
+            self._note_replicas(await self._connection.call((b"INFO", b"replication"))[0])
+        except ConnectionError as error:
+            raise LedgerUnavailable(str(error)) from error
 
     async def _claim_batch(self, requests: list[ClaimRequest]) -> Sequence[ClaimAnswer]:
         packed = wire.pack_claims(self._epoch, self.incarnation, self._lease_ms, requests)
@@ -297,6 +311,8 @@ class Ledger:
         # A caller that still uses an older epoch of this process must not be lifted by its neighbour in the batch.
         current = [advance for advance, epoch in requests if epoch == role_epoch]
         body = wire.pack_advances(role_epoch, self.incarnation, current)
+        if time.monotonic() >= self._replicas_due:
+            await self._count_replicas()
         rows = await self._hot(b"advance_v1", body, wait=self._replicas > 0)
         if rows is None:
             return [AdvanceAnswer(_CLOSED, gone=advance.uids, epoch=self._epoch) for advance, _ in requests]
