@@ -1,0 +1,72 @@
+"""The reconciler as a process: killed, followed by another, the ledger goes on."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from koord.bus.connection import Bus
+from koord.ledger.client import Ledger
+from koord.telemetry.spans import Spans
+from tests.reconciler.test_term import Bed, Cluster, opened, until
+
+RUN = """
+import sys
+from koord.reconciler.service import SPEC
+from koord.runtime.run import run_service
+from koord.runtime.settings import load_service
+sys.exit(run_service(SPEC, *load_service(SPEC)))
+"""
+
+
+def start(environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", RUN], env=environment)
+
+
+@pytest.fixture
+async def bed(nats_url: str, redis_url: str, cluster: str) -> AsyncIterator[Bed]:
+    async with await Bus.connect(nats_url, cluster, "test") as bus:
+        made = await Cluster.start(bus)
+        async with await Ledger.connect(redis_url, cluster, "s") as ledger:
+            yield Bed(made, ledger, Spans())
+
+
+async def test_a_killed_reconciler_is_followed_and_what_it_missed_is_folded(
+    bed: Bed, nats_url: str, redis_url: str, cluster: str
+) -> None:
+    settings = {"KOORD_NATS__URL": nats_url, "KOORD_REDIS__URL": redis_url, "KOORD_CLUSTER": cluster}
+    environment = {**os.environ, **settings}
+    await bed.cluster.node()
+    processes = [start(environment)]
+    try:
+        await opened(bed)
+        epoch = bed.ledger.epoch
+        await bed.cluster.pod("a", node="n1")
+
+        async def charged(amount: int) -> bool:
+            return await bed.amounts() == (amount, 0)
+
+        await until(lambda: charged(1000), "the first pod")
+        processes[0].send_signal(signal.SIGKILL)
+        processes[0].wait(10)
+        await bed.cluster.pod("b", node="n1")
+        await bed.cluster.pod("a", node="n1", phase="Succeeded")
+        await bed.cluster.pod("c", node="n1")
+        begun = time.monotonic()
+        processes.append(start(environment))
+        await until(lambda: charged(2000), "what happened meanwhile", 30)
+        assert time.monotonic() - begun < 20
+        await bed.ledger.status()
+        assert bed.ledger.epoch == epoch
+        processes[1].send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(processes[1].wait, 20) == 0
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait(10)
