@@ -8,7 +8,6 @@ from opentelemetry.sdk.resources import Resource
 from koord.telemetry.export import Exporter, endpoint_configured
 from koord.telemetry.spans import Spans
 
-
 # A pod of its own is one of thousands a minute; unless OTEL_* says otherwise, one in a hundred is traced.
 POD_RATIO = 0.01
 
