@@ -350,6 +350,27 @@ async def test_many_jobs_finish_with_exactly_their_pods() -> None:
         assert started.counts()["pods_created"] == 40 * (3 + 3 + 2 + 3)
 
 
+async def test_a_defect_of_ours_is_reported_to_who_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = with_crds()
+    started = await components.start(api, FAST)
+    try:
+        waiting = asyncio.create_task(started.failed())
+        assert started.runner is not None
+
+        async def broken(record: object) -> None:
+            raise ZeroDivisionError("a defect")
+
+        monkeypatch.setattr(started.runner, "_reconcile", broken)
+        job = batch_job("x")
+        del job["metadata"]["uid"]
+        await api.create("jobs.batch", "default", job)
+        async with asyncio.timeout(10):
+            with pytest.raises(ZeroDivisionError, match="a defect"):
+                await waiting
+    finally:
+        await started.stop()
+
+
 def test_options_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     flags = argparse.Namespace(nodes=7)
     assert components.parse_options(flags, []).kubelets == KubeletOptions(nodes=7)

@@ -94,10 +94,10 @@ class Components:
         if not tasks:
             await asyncio.Event().wait()
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                _log.error("component failed", task=task.get_name(), error=repr(error))
-                raise error
+        task = done.pop()
+        error = None if task.cancelled() else task.exception()
+        _log.error("component failed", task=task.get_name(), error=repr(error))
+        raise error or RuntimeError(f"{task.get_name()} ended")
 
 
 async def start(api: ClusterApi, options: Options) -> Components:

@@ -11,7 +11,7 @@ from koord.accounting.requests import pod_request
 from koord.kube import meta
 from koord.kube.pods import FAILED, RUNNING, SUCCEEDED, Pod
 from koord.kube.quantity import QuantityError
-from koord.localcluster.clusterapi import WatchEvents
+from koord.localcluster.clusterapi import WatchEvent, WatchEvents
 from koord.localcluster.following import Key
 from koord.localcluster.kubelets.machine import Containers, Plan, containers_of, plan_of
 from koord.localcluster.kubelets.options import KubeletOptions
@@ -49,31 +49,30 @@ class PodBook:
 
     def on_events(self, events: WatchEvents, now: float) -> None:
         """Take in changes, as they come from a watch of bound pods."""
-        runs = self.runs
         for event in events:
-            type_ = event.type
-            if type_ == "BOOKMARK":
-                continue
-            key = (event.namespace, event.name)
-            run = runs.get(key)
-            if type_ == "DELETED":
-                if run is not None:
-                    self._drop(key, run)
-                self._orphans.pop(key, None)
-                if self._backlog is not None:
-                    self._backlog.pop(key, None)
-            elif run is None or type_ == "ADDED":
-                self._on_new(key, event.raw, now)
-            elif run.stage is not Stage.STOPPING and _DELETION_MARK in event.raw:
-                # Most changes are echoes of our own writes: only a deletion can be news about a pod that we know.
-                self._on_deletion(run, event.raw, now)
+            if event.type != "BOOKMARK":
+                try:
+                    self._on_event(event, now)
+                except msgspec.ValidationError as error:
+                    _log.warning("pod not understood", pod=f"{event.namespace}/{event.name}", error=str(error))
+
+    def _on_event(self, event: WatchEvent, now: float) -> None:
+        key = (event.namespace, event.name)
+        run = self.runs.get(key)
+        if event.type == "DELETED":
+            if run is not None:
+                self._drop(key, run)
+            self._orphans.pop(key, None)
+            if self._backlog is not None:
+                self._backlog.pop(key, None)
+        elif run is None or event.type == "ADDED":
+            self._on_new(key, event.raw, now)
+        elif run.stage is not Stage.STOPPING and _DELETION_MARK in event.raw:
+            # Most changes are echoes of our own writes: only a deletion can be news about a pod that we know.
+            self._on_deletion(run, event.raw, now)
 
     def _on_new(self, key: Key, raw: bytes, now: float) -> None:
-        try:
-            pod = meta.decode(Pod, raw)
-        except msgspec.ValidationError as error:
-            _log.warning("pod not understood", pod="/".join(key), error=str(error))
-            return
+        pod = meta.decode(Pod, raw)
         run = self.runs.get(key)
         if run is not None:
             if run.uid == pod.metadata.uid:

@@ -110,7 +110,10 @@ class OperatorRunner:
                 if event.type == "DELETED":
                     self._wake(self._jobs.drop_job(key, event.resource_version))
                 elif event.type != "BOOKMARK":
-                    self._wake(self._jobs.put_job(key, event.raw, event.resource_version))
+                    try:
+                        self._wake(self._jobs.put_job(key, event.raw, event.resource_version))
+                    except msgspec.ValidationError as error:
+                        _log.warning("job not understood", job=f"{key.namespace}/{key.name}", error=str(error))
 
         def on_complete(seen: set[Key]) -> None:
             for key, record in list(self._jobs.records.items()):
