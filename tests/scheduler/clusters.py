@@ -44,12 +44,12 @@ class Bed:
         labels: Mapping[str, str] | None = None,
         taints: Sequence[tuple[str, str, str]] = (),
         unschedulable: bool = False,
-        **more: int,
+        more: Mapping[str, int] | None = None,
     ) -> None:
         self.cluster.set_node(
             NodeInfo(
                 name,
-                {"cpu": cpu, "memory": memory, "pods": pods, **{key.replace("__", "/"): n for key, n in more.items()}},
+                {"cpu": cpu, "memory": memory, "pods": pods, **(more or {})},
                 labels or {},
                 tuple(Taint(*taint) for taint in taints),
                 unschedulable,
@@ -82,7 +82,7 @@ def pod_view(name: str, spec: Mapping[str, Any] | None = None, **meta: Any) -> P
 
 
 def requests(cpu: str = "1", memory: str = "1Gi", **more: Any) -> dict[str, Any]:
-    """A spec of one container; other resources as ``nvidia_com__gpu="1"`` is too clever: pass ``resources``."""
+    """A spec of one container; more resources by ``resources``, other fields of the spec as they are."""
     wanted = {"cpu": cpu, "memory": memory, **more.pop("resources", {})}
     wanted = {name: amount for name, amount in wanted.items() if amount}
     return {"containers": [{"name": "main", "resources": {"requests": wanted}}], **more}

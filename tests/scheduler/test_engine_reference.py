@@ -120,7 +120,7 @@ def _bed(items: list[dict[str, Any]], strategy: str) -> tuple[Bed, list[RefNode]
             labels=labels,
             taints=item["taints"],
             unschedulable=item["cordoned"] and number % 3 == 0,
-            **{"example.com__thing": item["thing"]},
+            more={"example.com/thing": item["thing"]},
         )
         amounts = {key: item[key] for key in ("cpu", "memory", "pods")} | {"example.com/thing": item["thing"]}
         plain.append(

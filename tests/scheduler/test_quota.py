@@ -1,0 +1,118 @@
+"""The ElasticQuota plugin (spec 20 section 3.9; golden G12)."""
+
+from typing import Any
+
+import pytest
+
+from koord.kube.meta import ObjectMeta
+from koord.kube.quotas import ElasticQuota as QuotaObject
+from koord.kube.quotas import ElasticQuotaSpec
+from koord.scheduler.engine.diagnosis import Diagnosis
+from koord.scheduler.engine.placement import Placed
+from koord.scheduler.plugins.elasticquota import ElasticQuota
+from tests.scheduler.clusters import Bed, requests
+
+PREFIX = "quota.scheduling.koordinator.sh/"
+
+
+def quota(name: str, limits: dict[str, str | int | float], parent: str = "") -> QuotaObject:
+    labels = {PREFIX + "parent": parent} if parent else {}
+    meta = ObjectMeta(name=name, namespace="quotas", uid=name, labels=labels)
+    return QuotaObject(metadata=meta, spec=ElasticQuotaSpec(max=limits))
+
+
+@pytest.fixture
+def bed() -> Bed:
+    bed = Bed()
+    bed.node("n", cpu=64_000, more={"nvidia.com/gpu": 8})
+    return bed
+
+
+def plugin(bed: Bed) -> ElasticQuota:
+    return next(p for p in bed.profile.plugins if isinstance(p, ElasticQuota))
+
+
+def place(bed: Bed, name: str, cpu: str, team: str = "team", **resources: Any) -> Placed | Diagnosis:
+    spec = requests(cpu, "", resources=resources.get("resources", {}))
+    return bed.engine.place_one(bed.pod(name, spec, labels={PREFIX + "name": team}))
+
+
+def test_g12_used_plus_request_within_the_limit(bed: Bed) -> None:
+    plugin(bed).set_quota(quota("team", {"cpu": "10"}))
+    assert isinstance(place(bed, "a", "8"), Placed)
+    refused = place(bed, "b", "3")
+    assert isinstance(refused, Diagnosis)
+    assert refused.message == (
+        "0/1 nodes are available: Insufficient quotas, quotaName: team, runtime: cpu:10, used: cpu:8, "
+        "pod's request: cpu:3, exceedDimensions: [cpu]."
+    )
+    assert refused.plugins == {"ElasticQuota"}
+    assert isinstance(place(bed, "c", "2"), Placed)
+
+
+def test_g12_only_requested_keys_are_looked_at(bed: Bed) -> None:
+    plugin(bed).set_quota(quota("team", {"cpu": "16", "nvidia.com/gpu": "4"}))
+    assert isinstance(place(bed, "a", "12"), Placed)
+    plugin(bed).set_quota(quota("team", {"cpu": "10", "nvidia.com/gpu": "4"}))
+    assert isinstance(place(bed, "gpu", "", resources={"nvidia.com/gpu": "1"}), Placed)
+    assert isinstance(place(bed, "cpu", "1"), Diagnosis)
+
+
+def test_parents_are_checked(bed: Bed) -> None:
+    plugin(bed).set_quota(quota("org", {"cpu": "3"}))
+    plugin(bed).set_quota(quota("team", {"cpu": "10"}, "org"))
+    assert isinstance(place(bed, "a", "2"), Placed)
+    refused = place(bed, "b", "2")
+    assert isinstance(refused, Diagnosis)
+    assert "quotaNameTopo: [org team], runtime: cpu:3, used: cpu:2" in refused.message
+
+
+def test_books_follow_the_tree(bed: Bed) -> None:
+    books = plugin(bed)
+    books.set_quota(quota("org", {"cpu": "100"}))
+    books.set_quota(quota("koordinator-default-quota", {"cpu": "100"}))
+    place(bed, "a", "2")
+    assert books.used("koordinator-default-quota") == {"cpu": 2000}
+    books.set_quota(quota("team", {"cpu": "10"}, "org"))
+    assert books.used("team") == books.used("org") == {"cpu": 2000}
+    assert books.used("koordinator-default-quota") == {}
+    books.remove_quota("team", "quotas")
+    assert books.used("koordinator-default-quota") == {"cpu": 2000}
+    bed.engine.forget("uid-default-a")
+    assert books.used("koordinator-default-quota") == {"cpu": 0}
+
+
+def test_a_run_stops_at_the_limit_like_one_at_a_time(bed: Bed) -> None:
+    plugin(bed).set_quota(quota("team", {"cpu": "5"}))
+    pods = [bed.pod(f"p{n}", requests("1", ""), labels={PREFIX + "name": "team"}) for n in range(9)]
+    outcomes: list[Placed | Diagnosis] = []
+    assert bed.engine.place(pods, outcomes) == 9
+    assert [isinstance(outcome, Placed) for outcome in outcomes] == [True] * 5 + [False] * 4
+
+
+def test_the_ledgers_word_counts_until_taken_back(bed: Bed) -> None:
+    books = plugin(bed)
+    books.set_quota(quota("team", {"cpu": "10"}))
+    assert books.correct("team", "cpu", 1000)
+    assert isinstance(place(bed, "a", "2"), Diagnosis)
+    assert isinstance(place(bed, "b", "1"), Placed)
+    assert books.uncorrect("team")
+    assert isinstance(place(bed, "c", "2"), Placed)
+    assert not books.correct("team", "cpu", 100_000)
+    assert not books.correct("unknown", "cpu", 0)
+
+
+def test_a_bad_quota_changes_nothing(bed: Bed) -> None:
+    books = plugin(bed)
+    books.set_quota(quota("team", {"cpu": "1"}))
+    with pytest.raises(ValueError, match="cpu"):
+        books.set_quota(quota("team", {"cpu": "lots"}))
+    assert isinstance(place(bed, "a", "2"), Diagnosis)
+
+
+def test_broken_trees_are_named(bed: Bed) -> None:
+    books = plugin(bed)
+    books.set_quota(quota("team", {"cpu": "1"}, "nowhere"))
+    refused = place(bed, "a", "1")
+    assert isinstance(refused, Diagnosis)
+    assert "Could not find the elasticQuota nowhere, quotaNameTopo: [team]" in refused.message
