@@ -96,6 +96,7 @@ async def test_a_deleted_stream_is_made_again(bus: Bus, connect: Connect) -> Non
     with pytest.raises(EpochChanged):
         await asyncio.wait_for(publisher.publish(PODS, "ADDED", "default", "x", "9", body("x")), 15)
     assert publisher.epoch != first
+    assert await publisher.held(PODS) == {}
     await publish_some(publisher, 3)
     await until(lambda: cache.is_synced and len(cache.items) == 3, timeout=30)
     await cache.close()

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from koord.bus.connection import Bus
-from koord.bus.errors import BusUnavailable
+from koord.bus.errors import BusUnavailable, EpochChanged, PublishRefused
 from koord.bus.statecache import Change, StateCache
 from koord.bus.statepublisher import Held, StatePublisher
 from koord.bus.streams import state_epoch
@@ -354,4 +354,49 @@ async def test_fifty_thousand_objects_without_starving_the_loop(connect: Connect
     assert held_s < (3.0 if calm else 15.0), held_s
     assert again_s < (3.0 if calm else 15.0), again_s
     assert worst < (0.15 if calm else 1.0), worst
+    await cache.close()
+
+
+async def test_listed_refuses_to_say_what_is_not_true(bus: Bus, publisher: StatePublisher) -> None:
+    await publisher.publish(PODS, "ADDED", "default", "a", "1", body("a"))
+    stream = await bus.js.stream_info(bus.subjects.state_stream)
+    await bus.js.update_stream(stream.config.evolve(max_msg_size=1000))
+    doomed = publisher.publish(PODS, "ADDED", "default", "b", "2", body("b", pad=3000))
+    with pytest.raises(EpochChanged, match=r"pods_core is not listed: .*default\.b could not be published"):
+        await publisher.listed(PODS, "2")
+    with pytest.raises(PublishRefused):
+        await doomed
+    await publisher.listed(NODES, "2")  # the others are not concerned
+    await bus.js.update_stream(stream.config.evolve(max_msg_size=-1))
+    assert set(await publisher.held(PODS)) == {"default/a"}
+    await publisher.publish(PODS, "ADDED", "default", "b", "2", body("b", pad=3000))
+    await publisher.listed(PODS, "2")
+
+
+async def test_a_stream_that_lost_its_last_messages_is_noticed(bus: Bus, connect: Connect) -> None:
+    """As after a power failure: the same epoch, but the sequence counts on from before."""
+    told: list[str] = []
+    publisher = StatePublisher(bus, on_epoch=told.append)
+    await publisher.start()
+    await publisher.publish(PODS, "ADDED", "default", "a", "1", body("a", 1))
+    await publisher.listed(PODS, "1")
+    recorder = Recorder()
+    cache = await cache_of(await connect("reader"), recorder)
+    await synced(cache)
+    await publisher.publish(PODS, "MODIFIED", "default", "a", "2", body("a", 2))
+    await until(lambda: cache.items["default/a"].size == 2)
+    stream = await bus.js.stream_info(bus.subjects.state_stream)
+    await bus.js.delete_stream(bus.subjects.state_stream)
+    await bus.js.add_stream(stream.config)  # with the same epoch in its metadata
+    await bus._recover()
+    assert told == [publisher.epoch]
+    with pytest.raises(EpochChanged, match="lost messages"):
+        await publisher.listed(PODS, "3")
+    assert await publisher.held(PODS) == {}
+    # Sequences 1 to 3 are used again, for other versions.
+    await publisher.publish(PODS, "MODIFIED", "default", "a", "3", body("a", 3))
+    await publisher.publish(PODS, "ADDED", "default", "b", "4", body("b", 4))
+    await publisher.listed(PODS, "4")
+    cache.replay("test")
+    await until(lambda: {key: thing.size for key, thing in cache.items.items()} == {"default/a": 3, "default/b": 4})
     await cache.close()

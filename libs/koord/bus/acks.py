@@ -27,6 +27,7 @@ log = get_logger("koord.bus")
 
 SWEEP_S = 0.5
 RETRY_S = 0.1
+COMPLAIN_S = 5.0
 
 
 class _ApiError(msgspec.Struct):
@@ -49,7 +50,19 @@ _NOT_NOW = frozenset((503, 429))
 class _Flight:
     """One message on its way."""
 
-    __slots__ = ("deadline", "future", "headers", "latest", "order", "payload", "raw", "sent", "size", "subject")
+    __slots__ = (
+        "deadline",
+        "future",
+        "headers",
+        "latest",
+        "on_fail",
+        "order",
+        "payload",
+        "raw",
+        "sent",
+        "size",
+        "subject",
+    )
 
     def __init__(
         self,
@@ -61,8 +74,10 @@ class _Flight:
         latest: bool,
         raw: bool,
         order: int,
+        on_fail: Callable[[str], None] | None,
     ) -> None:
         self.future = future
+        self.on_fail = on_fail
         self.order = order
         self.subject = subject
         self.headers = headers
@@ -107,8 +122,11 @@ class Acks:
         self._retry_task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._complain_at = 0.0
         self._loop = asyncio.get_running_loop()
         self.resent = 0
+        # The highest sequence that each stream confirmed: one that comes back with less has lost its tail.
+        self.highest: dict[str, int] = {}
         client.subscribe_hot(self._prefix + "*", self._on_ack)
 
     @property
@@ -125,17 +143,19 @@ class Acks:
         timeout: float | None = 30.0,
         latest: bool = False,
         raw: bool = False,
+        on_fail: Callable[[str], None] | None = None,
     ) -> "asyncio.Future[int]":
         """Send one message; the future resolves to its sequence in the stream.
 
         ``timeout`` seconds (None: never) bound the whole, reconnects included. ``raw``: any reply will do (double
-        acks); the future then resolves to 0. BusOverflow beyond the bound of the backlog, BusError for a bad subject.
+        acks); the future then resolves to 0. ``on_fail`` hears the subject of a message that fails. BusOverflow beyond
+        the bound of the backlog, BusError for a bad subject.
         """
         if self._closed:
             raise BusUnavailable(f"{subject}: the connection is closed")
         deadline = float("inf") if timeout is None else self._loop.time() + timeout
         order = next(self._order)
-        flight = _Flight(self._loop.create_future(), subject, headers, payload, deadline, latest, raw, order)
+        flight = _Flight(self._loop.create_future(), subject, headers, payload, deadline, latest, raw, order, on_fail)
         if self._backlog or self._paused or not self._has_room():
             if self._backlog_bytes + flight.size > self._backlog_limit:
                 raise BusOverflow(
@@ -218,7 +238,7 @@ class Acks:
             return  # confirmed twice: it had been sent again
         self._flight_bytes -= flight.size
         if headers is not None and status_of(headers)[0] == 503:
-            self._again(flight)
+            self._again(flight, "no stream takes it")
         elif flight.raw:
             _done(flight, 0)
         else:
@@ -228,9 +248,10 @@ class Acks:
                 _fail(flight, PublishRefused(flight.subject, 0, 0, f"unreadable acknowledgement: {error}"))
             else:
                 if ack.error is None:
+                    self.highest[ack.stream] = ack.seq
                     _done(flight, ack.seq)
                 elif ack.error.code in _NOT_NOW:
-                    self._again(flight)
+                    self._again(flight, ack.error.description)
                 else:
                     refused = ack.error
                     _fail(flight, PublishRefused(flight.subject, refused.code, refused.err_code, refused.description))
@@ -249,15 +270,21 @@ class Acks:
             self._wake()
 
     def _wake(self) -> None:
-        # One waiter per free place would let the others starve on cancelled ones; they re-check, so wake them all.
-        while self._waiters:
+        # One waiter per free place; with nothing in flight nobody else would wake the rest, so then all of them.
+        free = self._limit - len(self._flight) if self._flight and not self._closed else len(self._waiters)
+        while self._waiters and free > 0:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
+                free -= 1
 
-    def _again(self, flight: _Flight) -> None:
+    def _again(self, flight: _Flight, reason: str) -> None:
         """JetStream is not ready for it: try again a little later, after giving the streams a chance to be made."""
         self._retry.append(flight)
+        now = self._loop.time()
+        if now >= self._complain_at:
+            self._complain_at = now + COMPLAIN_S
+            log.warning("JetStream does not take messages yet", subject=flight.subject, reason=reason)
         if self._retry_task is None or self._retry_task.done():
             self._retry_task = self._loop.create_task(self._retry_later(), name="bus-acks-retry")
 
@@ -340,6 +367,8 @@ def _done(flight: _Flight, sequence: int) -> None:
 def _fail(flight: _Flight, error: Exception) -> None:
     if not flight.future.done():
         flight.future.set_exception(error)
+        if flight.on_fail is not None:
+            flight.on_fail(flight.subject)
 
 
 def _follow(flight: _Flight, newer: _Flight) -> None:

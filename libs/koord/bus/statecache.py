@@ -97,6 +97,7 @@ class StateCache(Generic[T]):
         self.raw: dict[str, bytes] = {}
         self.epoch = ""
         self._versions: dict[str, str] = {}
+        self._bad: dict[str, str] = {}
         self._decode = msgspec.json.Decoder(type_).decode
         self._type_name = getattr(type_, "__name__", str(type_))
         self._on_change = on_change
@@ -161,6 +162,7 @@ class StateCache(Generic[T]):
             self.epoch = epoch
             self._listed_epoch = ""
             self._processed = 0
+            self._bad.clear()
             if self._on_epoch is not None:
                 self._on_epoch(epoch)
         self._replaying = True
@@ -186,20 +188,23 @@ class StateCache(Generic[T]):
             return
         if self._seen is not None and type_ != "DELETED":
             self._seen.add(key)
-        if sequence <= self._processed:
-            return  # told before, in this life of the stream
-        self._processed = sequence
+        if sequence <= self._processed and self._told(type_, key, version):
+            return
+        self._processed = max(self._processed, sequence)
         if type_ == "DELETED":
             self._deleted(key, version, epoch, body, sequence)
             return
         try:
             new = self._decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            self._bad[key] = version
             self._report(key, ContractError(f"{self.token} {key}: {self._type_name}: {error}"))
             return
         old = self.items.get(key)
         self.items[key] = new
         self._versions[key] = version
+        if self._bad:
+            self._bad.pop(key, None)
         if self._keep_raw:
             self.raw[key] = body
         self._tell(
@@ -225,9 +230,19 @@ class StateCache(Generic[T]):
 
     # Inside -------------------------------------------------------------------------------------------------------
 
+    def _told(self, type_: str, key: str, version: str) -> bool:
+        """Whether a message at or below the highest sequence seen says nothing new.
+
+        The sequence alone is no proof: a server that crashed may have lost its last messages and counts on from before.
+        """
+        if type_ == "DELETED":
+            return key not in self.items
+        return self._versions.get(key) == version or self._bad.get(key) == version
+
     def _deleted(self, key: str, version: str, epoch: str, body: bytes, sequence: int) -> None:
         old = self.items.pop(key, None)
         self._versions.pop(key, None)
+        self._bad.pop(key, None)
         self.raw.pop(key, None)
         if old is None:
             try:

@@ -5,9 +5,9 @@ tombstone carries the last object and a TTL (``Nats-TTL``), after which the subj
 back what the stream holds without the bodies, so that a gateway which restarts publishes only differences;
 ``listed()`` then says that the picture of one resource is complete, which is what readers wait for.
 
-The epoch belongs to the stream. After a reconnect it is read again; if the stream was made anew, what still waited for
-the old one fails with EpochChanged and ``on_epoch`` is told: list again, publish what ``held()`` lacks, call
-``listed()``.
+The epoch belongs to the stream. After a reconnect it is read again; if the stream was made anew, or lost messages that
+it had confirmed (a machine that crashed), what still waited fails with EpochChanged and ``on_epoch`` is told: list
+again, publish what ``held()`` lacks, call ``listed()``.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from koord.bus.connection import Bus
 from koord.bus.errors import BusUnavailable, EpochChanged
 from koord.bus.ordered import OrderedReader
 from koord.bus.statecache import MARKER, key_of
-from koord.bus.streams import ensure_streams, state_epoch
+from koord.bus.streams import ensure_streams, state_life
 from koord.contracts.codec import ContractError
 from koord.contracts.state import HEADER, ChangeType, format_header, parse_header
 from koord.kube.resources import Resource
@@ -52,11 +52,14 @@ class StatePublisher:
         self._ttl = f"{max(1, int(tombstone_ttl_s))}s"
         self._on_epoch = on_epoch
         self.epoch = ""
+        # Resources of which the stream may lack something until they are read back with held().
+        self._used: set[str] = set()
+        self._lacking: dict[str, str] = {}
 
     async def start(self) -> None:
         """Make sure that the streams exist and learn the epoch."""
         await ensure_streams(self._bus)
-        self.epoch = await state_epoch(self._bus)
+        self.epoch, _ = await state_life(self._bus)
         self._bus.on_prepare("epoch", self._check_epoch)
 
     def publish(
@@ -80,8 +83,10 @@ class StatePublisher:
             headers = header_block((HEADER, value), (TTL_HEADER, self._ttl))
         else:
             headers = header_block((HEADER, value))
-        subject = self._bus.subjects.state(_token(resource), namespace, name)
-        return self._bus.acks.publish(subject, body, headers, timeout=None, latest=True)
+        token = _token(resource)
+        self._used.add(token)
+        subject = self._bus.subjects.state(token, namespace, name)
+        return self._bus.acks.publish(subject, body, headers, timeout=None, latest=True, on_fail=self._failed)
 
     async def room(self) -> None:
         """Back-pressure: wait until a message would go out at once. Await it before each publish of a long loop."""
@@ -94,9 +99,14 @@ class StatePublisher:
     async def listed(self, resource: Resource | str, resource_version: str) -> None:
         """Say that the stream now holds the whole resource as of ``resource_version``; readers become synced.
 
-        Call it after each full list, when its differences have been published. Waits until those are stored.
+        Call it after each full list, when its differences have been published. Waits until those are stored. BusError
+        when that would not be true: a message of the resource failed, or the stream was made anew or lost messages,
+        since the last ``held()``. Then begin again with ``held()``.
         """
         await self.flush()
+        token = _token(resource)
+        if token in self._lacking:
+            raise EpochChanged(f"{token} is not listed: {self._lacking[token]}")
         await self.publish(resource, "ADDED", MARKER, MARKER, resource_version or "0", b"{}")
 
     async def held(self, resource: Resource | str, *, timeout: float = 30.0) -> dict[str, Held]:
@@ -106,6 +116,8 @@ class StatePublisher:
         """
         token = _token(resource)
         await self.flush()
+        self._used.add(token)
+        self._lacking.pop(token, None)
         reading = _Reading(len(self._bus.subjects.state(token, "", "x")) - 3, self.epoch)
         subjects = self._bus.subjects
         reader = OrderedReader(self._bus, subjects.state_stream, subjects.state_of(token), reading, headers_only=True)
@@ -118,14 +130,26 @@ class StatePublisher:
             await reader.close()
         return reading.held
 
+    def _failed(self, subject: str) -> None:
+        token = subject[len(self._bus.subjects.root) + len(".state.") :].partition(".")[0]
+        self._lacking.setdefault(token, f"{subject} could not be published")
+
     async def _check_epoch(self) -> None:
-        epoch = await state_epoch(self._bus)
-        if epoch == self.epoch:
+        """After a reconnect: is it the stream we wrote to, with all that it confirmed?"""
+        epoch, last = await state_life(self._bus)
+        confirmed = self._bus.acks.highest.get(self._bus.subjects.state_stream, 0)
+        if epoch != self.epoch:
+            reason = f"the state stream was made anew under epoch {epoch}"
+        elif last < confirmed:
+            reason = f"the state stream lost messages: it ends at {last}, {confirmed} were confirmed"
+        else:
             return
-        log.warning("the state stream was made anew; everything must be listed again", was=self.epoch, now=epoch)
-        self.epoch = epoch
+        log.warning("everything must be listed again", reason=reason, was=self.epoch, now=epoch)
+        self._bus.acks.highest.pop(self._bus.subjects.state_stream, None)
         prefix = self._bus.subjects.state_all.removesuffix(">")
-        self._bus.acks.drop(prefix, EpochChanged(f"the state stream was made anew under epoch {epoch}"))
+        self._bus.acks.drop(prefix, EpochChanged(reason))
+        self.epoch = epoch
+        self._lacking = dict.fromkeys(self._used, reason)
         if self._on_epoch is not None:
             self._on_epoch(epoch)
 

@@ -112,12 +112,17 @@ async def ensure_streams(bus: Bus, limits: StreamLimits | None = None) -> None:
 
 async def state_epoch(bus: Bus) -> str:
     """The epoch of the state stream. BusUnavailable when it does not answer or does not exist."""
+    return (await state_life(bus))[0]
+
+
+async def state_life(bus: Bus) -> tuple[str, int]:
+    """The state stream's epoch and the sequence of its last message. BusUnavailable as :func:`state_epoch`."""
     name = bus.subjects.state_stream
     try:
         info = await bus.js.stream_info(name)
     except (nats.errors.Error, TimeoutError) as error:
         raise BusUnavailable(f"stream {name}: {_text(error)}") from error
-    return (info.config.metadata or {}).get(EPOCH, "")
+    return (info.config.metadata or {}).get(EPOCH, ""), info.state.last_seq
 
 
 async def _ensure(bus: Bus, wanted: StreamConfig) -> None:
