@@ -16,6 +16,7 @@ import redis.asyncio as redis
 
 from koord.localcluster import servers
 from koord.localcluster.servers import NatsServer, RedisServer, ServerError, packaged_binary
+from koord.localcluster.tempdirs import TemporaryDirectory
 
 
 async def test_nats_has_jetstream_and_8_mib_payloads(nats_url: str, cluster: str) -> None:
@@ -198,7 +199,23 @@ def test_servers_end_with_a_killed_parent() -> None:
     while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not any(_alive(pid) for pid in pids)
-    servers._remove([Path(directory) for directory in directories])
+    # What they left behind goes with the next of their kind, whoever starts it.
+    for directory in directories:
+        TemporaryDirectory(Path(directory).name.rpartition("-")[0] + "-").remove()
+    assert not any(Path(directory).exists() for directory in directories)
+
+
+def test_directories_in_use_are_not_swept() -> None:
+    prefix = f"koord-sweep-{os.getpid()}-"
+    first = TemporaryDirectory(prefix)
+    second = TemporaryDirectory(prefix)
+    try:
+        assert first.path.exists() and second.path.exists()
+        assert first.path.stat().st_mode & 0o777 == 0o700
+    finally:
+        first.remove()
+        second.remove()
+    assert not first.path.exists() and not second.path.exists()
 
 
 def _listens_on(port: int) -> list[str]:

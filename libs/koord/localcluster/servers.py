@@ -14,13 +14,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from koord.localcluster.process import end, signal_group, spawn, wait_exit
+from koord.localcluster.tempdirs import TemporaryDirectory
 
 HOST = "127.0.0.1"
 _PORT_ATTEMPTS = 20
@@ -57,7 +57,8 @@ class Server:
     """What both servers share: the process, its directory and port, start, kill, restart, stop.
 
     `directory` is created if it does not exist and then kept at the end; without one, a temporary directory is made
-    and removed by `stop`. `port` 0 means any free one. All methods may be called from different event loops.
+    and removed by `stop` (or, if its owner is killed, by the next server). `port` 0 means any free one. All methods
+    may be called from different event loops.
     """
 
     name: ClassVar[str]
@@ -71,6 +72,7 @@ class Server:
         self._fixed_port = port != 0
         self._given_directory = directory
         self._directory: Path | None = None
+        self._temporary: TemporaryDirectory | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     # What a server must say of itself -----------------------------------------------------------------------------
@@ -117,7 +119,8 @@ class Server:
             return self.url
         if self._directory is None:
             if self._given_directory is None:
-                self._directory = Path(tempfile.mkdtemp(prefix=f"koord-{self.name}-"))
+                self._temporary = await asyncio.to_thread(TemporaryDirectory, f"koord-{self.name}-")
+                self._directory = self._temporary.path
             else:
                 self._given_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._given_directory.chmod(0o700)
@@ -164,9 +167,9 @@ class Server:
         if self._process is not None:
             await end(self._process, 5.0)
             self._process = None
-        if self._given_directory is None and self._directory is not None:
-            await asyncio.to_thread(_remove, [self._directory])
-            self._directory = None
+        if self._temporary is not None:
+            await asyncio.to_thread(self._temporary.remove)
+            self._temporary = self._directory = None
 
     async def _keep_data(self) -> None:
         """Called before a restart that keeps the data."""
