@@ -14,7 +14,7 @@ import uvloop
 
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.inprocess import InProcessApi
-from koord.localcluster.api.server import ApiServer, Components, Ready, load_crds, run
+from koord.localcluster.api.server import ApiServer, Components, Ready, Running, load_crds, run
 
 _PR_SET_PDEATHSIG = 1
 _COMPONENTS = "koord.localcluster.components"
@@ -61,9 +61,11 @@ def find_components(options: argparse.Namespace, rest: list[str]) -> Components 
         sys.exit(f"--nodes and {rest}: this installation has no in-process components")
     # By name: whether the components are installed is known at run time only.
     components = import_module(_COMPONENTS)
+    wanted = components.parse_options(options, rest)
 
-    async def start(api: InProcessApi) -> None:
-        await components.start(api, components.parse_options(options, rest))
+    async def start(api: InProcessApi) -> Running:
+        running: Running = await components.start(api, wanted)
+        return running
 
     return start
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from koord.localcluster.api import discovery
 from koord.localcluster.api.cluster import Cluster
-from koord.localcluster.api.errors import internal, method_not_allowed, no_such_path, too_large, unauthorized
+from koord.localcluster.api.errors import bad_request, internal, method_not_allowed, no_such_path, too_large, unauthorized
 from koord.localcluster.api.objecthandlers import ObjectHandlers
 from koord.localcluster.api.openapi import OpenApi
 from koord.localcluster.api.requests import JSON, Query, Request, Response
@@ -45,6 +45,8 @@ class App:
             response = await self._answer(request)
         except ApiError as error:
             response = _failure(error)
+        except RecursionError:
+            response = _failure(bad_request("the body of the request is nested too deeply"))
         except Exception as error:
             _log.exception("%s %s failed", scope["method"], scope["path"])
             response = _failure(internal(f"{type(error).__name__}: {error}"))

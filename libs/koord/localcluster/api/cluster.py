@@ -114,7 +114,7 @@ class Cluster:
 
     def create(self, resource: Resource, namespace: str | None, obj: Object, *, dry_run: bool = False) -> bytes:
         """Create an object (the dict becomes the server's); answers it as stored."""
-        check_shape(resource.key, obj)
+        check_shape(resource, obj)
         collection = self.collection(resource)
         metadata = obj["metadata"]
         self._settle_type(resource, obj)
@@ -171,7 +171,7 @@ class Cluster:
         dry_run: bool = False,
     ) -> bytes:
         """Replace an object, or its status; answers it as stored."""
-        check_shape(resource.key, obj)
+        check_shape(resource, obj)
         entry = self.find(resource, namespace, name)
         self._settle_type(resource, obj)
         self._settle_namespace(resource, namespace, obj["metadata"], existing=True)
@@ -194,7 +194,7 @@ class Cluster:
         entry = self.find(resource, namespace, name)
         old = decode(entry)
         new = apply(old)
-        check_shape(resource.key, new)
+        check_shape(resource, new)
         self._settle_type(resource, new)
         return self.update(resource, entry, old, new, subresource=subresource, dry_run=dry_run)
 

@@ -41,7 +41,6 @@ def prepare(cluster: "Cluster", pod: Object) -> None:
                 "status": "False",
                 "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
-                "lastProbeTime": None,
                 "lastTransitionTime": cluster.clock.now(),
             }
         ]
@@ -141,7 +140,7 @@ def bind(cluster: "Cluster", namespace: str, name: str, binding: Object, *, dry_
 def _set_scheduled(pod: Object, now: str) -> None:
     status = pod.setdefault("status", {})
     conditions = status.setdefault("conditions", [])
-    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
     for i, condition in enumerate(conditions):
         if condition.get("type") == "PodScheduled":
             conditions[i] = scheduled

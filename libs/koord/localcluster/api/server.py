@@ -4,13 +4,14 @@ import asyncio
 import base64
 import contextlib
 import gc
+import logging
 import os
 import secrets
 import signal
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import yaml
@@ -26,6 +27,8 @@ from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.expiry import expire_forever
 from koord.localcluster.api.inprocess import InProcessApi
 
+_log = logging.getLogger(__name__)
+
 
 class Ready(msgspec.Struct):
     """The ready file: how to reach the server."""
@@ -37,7 +40,17 @@ class Ready(msgspec.Struct):
     pid: int
 
 
-Components = Callable[[InProcessApi], Awaitable[None]]
+class Running(Protocol):
+    """Components that run in the server's process."""
+
+    async def failed(self) -> None:
+        """Wait until one fails, and raise its error."""
+
+    async def stop(self) -> None:
+        """End them."""
+
+
+Components = Callable[[InProcessApi], Awaitable[Running]]
 
 
 def free_port(host: str) -> int:
@@ -165,8 +178,7 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     ready = await server.start()
-    if components is not None:
-        await components(InProcessApi(server.cluster))
+    running = await components(InProcessApi(server.cluster)) if components is not None else None
     # What lives long here (bytes, structs outside of the collector's sight) holds no cycles: look rarely.
     gc.collect()
     gc.freeze()
@@ -174,8 +186,24 @@ async def run(
     if ready_file is not None:
         write_private(ready_file, msgspec.json.encode(ready).decode())
     announce(ready)
-    await stopping.wait()
+    failed = await _stopped_or_failed(stopping, running)
+    if running is not None and not failed:
+        await running.stop()
     await server.stop()
     if ready_file is not None:
         await asyncio.to_thread(ready_file.unlink, missing_ok=True)
-    return 0
+    return 1 if failed else 0
+
+
+async def _stopped_or_failed(stopping: asyncio.Event, running: Running | None) -> bool:
+    """Wait for the order to stop; True when a component failed first (a cluster with dead kubelets is no cluster)."""
+    waiting: list[asyncio.Task[Any]] = [asyncio.create_task(stopping.wait())]
+    if running is not None:
+        waiting.append(asyncio.create_task(running.failed()))
+    done, rest = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for task in rest:
+        task.cancel()
+    errors = [error for task in done if (error := task.exception()) is not None]
+    for error in errors:
+        _log.error("a component failed", exc_info=error)
+    return bool(errors)

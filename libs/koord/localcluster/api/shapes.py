@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from koord.localcluster.api.errors import bad_request
+from koord.localcluster.api.resources import Resource
 from koord.localcluster.clusterapi import Object
 
 Strings = dict[str, str]
@@ -60,6 +61,10 @@ class _Toleration(msgspec.Struct):
     effect: str | None = None
 
 
+class _Named(msgspec.Struct):
+    name: str | None = None
+
+
 class _PodSpec(msgspec.Struct, rename="camel"):
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
@@ -70,7 +75,7 @@ class _PodSpec(msgspec.Struct, rename="camel"):
     priority_class_name: str | None = None
     restart_policy: str | None = None
     tolerations: list[_Toleration] | None = None
-    scheduling_gates: list[Object] | None = None
+    scheduling_gates: list[_Named] | None = None
     overhead: Amounts | None = None
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
@@ -107,8 +112,14 @@ class _Workload(msgspec.Struct):
     status: Object | None = None
 
 
+class _Taint(msgspec.Struct):
+    key: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
 class _NodeSpec(msgspec.Struct):
-    taints: list[Object] | None = None
+    taints: list[_Taint] | None = None
     unschedulable: bool | None = None
 
 
@@ -170,19 +181,38 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
 }
 
 
-def check_shape(key: str, obj: Any) -> None:
+def strip_nulls(node: Any) -> None:
+    """Remove members that are null, in place: typed API objects cannot tell them from absent ones."""
+    if type(node) is list:
+        for item in node:
+            if type(item) is dict or type(item) is list:
+                strip_nulls(item)
+        return
+    dead: list[str] | None = None
+    for name, value in node.items():
+        kind = type(value)
+        if value is None:
+            dead = [*(dead or ()), name]
+        elif kind is dict or kind is list:
+            strip_nulls(value)
+    for name in dead or ():
+        del node[name]
+
+
+def check_shape(resource: Resource, obj: Any) -> None:
     """Raise 400 unless the parts of the object that the server reads have their types; metadata is made if missing."""
     if not isinstance(obj, dict):
         raise bad_request("the body must be a JSON object")
-    if obj.get("metadata") is None:
-        obj["metadata"] = {}
-    for section in ("spec", "status"):
-        if section in obj and obj[section] is None:
-            del obj[section]
+    if resource.custom:
+        for section in ("metadata", "spec", "status"):
+            if section in obj and obj[section] is None:
+                del obj[section]
+        if isinstance(obj.get("metadata"), dict):
+            strip_nulls(obj["metadata"])
+    else:
+        strip_nulls(obj)
+    obj.setdefault("metadata", {})
     try:
-        msgspec.convert(obj, _SHAPES.get(key, _AnyNoSpec))
+        msgspec.convert(obj, _SHAPES.get(resource.key, _AnyNoSpec))
     except msgspec.ValidationError as error:
         raise bad_request(f"{obj.get('kind', 'object')} in the request cannot be handled: {error}") from error
-    metadata = obj["metadata"]
-    for name in [name for name, value in metadata.items() if value is None]:
-        del metadata[name]

@@ -191,7 +191,7 @@ def validate_node(node: Object) -> list[Cause]:
         key, effect = taint.get("key"), taint.get("effect")
         if not key:
             causes.append(required(f"{path}.key"))
-        elif not isinstance(key, str) or not _key_ok(key):
+        elif not _key_ok(key):
             causes.append(invalid_value(f"{path}.key", key, _NAME_RULE))
         if effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
             causes.append(not_supported(f"{path}.effect", effect, ("NoExecute", "NoSchedule", "PreferNoSchedule")))

@@ -1,0 +1,210 @@
+"""Rules without a server: random objects and requests never do worse than a named refusal."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koord.localcluster.api.builtin import CRDS, NODES, PODS, PRIORITY_CLASSES
+from koord.localcluster.api.cluster import Cluster
+from koord.localcluster.api.listing import Pager, list_page
+from koord.localcluster.api.pods import bind
+from koord.localcluster.api.requests import Query, View, wanted_view
+from koord.localcluster.api.selecting import compile_match, select
+from koord.localcluster.api.store import same_json
+from koord.localcluster.clusterapi import ApiError
+from tests.localcluster.api.rig import pod
+
+LEAVES = st.none() | st.booleans() | st.integers(-5, 5) | st.text("aB1-./ ", max_size=4)
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("ab", max_size=2), inner), max_leaves=6
+)
+
+
+def _mutated(value: Any, path: list[int], replacement: Any) -> Any:
+    """The value with the part at `path` (indices into sorted members) replaced."""
+    if not path or not isinstance(value, dict | list) or not value:
+        return replacement
+    if isinstance(value, dict):
+        keys = sorted(value)
+        key = keys[path[0] % len(keys)]
+        return {**value, key: _mutated(value[key], path[1:], replacement)}
+    copy = list(value)
+    index = path[0] % len(copy)
+    copy[index] = _mutated(copy[index], path[1:], replacement)
+    return copy
+
+
+FULL_POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {
+        "name": "a",
+        "labels": {"a/b": "c"},
+        "annotations": {"x": "y"},
+        "finalizers": ["a/b"],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Job", "name": "j", "uid": "u"}],
+    },
+    "spec": {
+        "containers": [
+            {
+                "name": "main",
+                "image": "busybox",
+                "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
+                "ports": [{"containerPort": 80}],
+            }
+        ],
+        "nodeSelector": {"a": "b"},
+        "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}],
+        "schedulingGates": [{"name": "g"}],
+        "overhead": {"cpu": "1"},
+        "priority": 0,
+    },
+    "status": {"phase": "Running", "conditions": [{"type": "Ready"}]},
+}
+FULL_NODE = {
+    "metadata": {"name": "n", "labels": {"a": "b"}},
+    "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}], "unschedulable": True},
+    "status": {"allocatable": {"cpu": "1"}, "conditions": [{"type": "Ready"}]},
+}
+PATHS = st.lists(st.integers(0, 7), min_size=1, max_size=6)
+
+
+@settings(max_examples=400, deadline=None)
+@given(PATHS, VALUES, st.sampled_from(["pods", "nodes"]))
+def test_a_broken_object_is_refused_or_stored_whole(path: list[int], value: Any, kind: str) -> None:
+    resource, body = (PODS, FULL_POD) if kind == "pods" else (NODES, FULL_NODE)
+    cluster = CLUSTER
+    version = cluster.store.version
+    namespace = "default" if resource.namespaced else None
+    broken = _mutated(json.loads(json.dumps(body)), path, value)
+    try:
+        raw = cluster.create(resource, namespace, broken)
+    except ApiError as error:
+        assert 400 <= error.code < 500, repr(error)
+        assert error.message
+        assert cluster.store.version == version
+        return
+    stored = json.loads(raw)
+    entry = cluster.find(resource, namespace, stored["metadata"]["name"])
+    # Patched at random as well, then removed.
+    for subresource in (None, "status"):
+        try:
+            cluster.patch(
+                resource, namespace, entry.name, lambda obj: _mutated(obj, path, value), subresource=subresource
+            )
+        except ApiError as error:
+            assert 400 <= error.code < 500, repr(error)
+    current = cluster.find(resource, namespace, entry.name)
+    cluster.remove(resource, current, json.loads(current.raw))
+
+
+CLUSTER = Cluster(first_version=1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(PATHS, VALUES)
+def test_a_broken_binding_is_refused(path: list[int], value: Any) -> None:
+    binding = {
+        "metadata": {"name": "a", "uid": "", "annotations": {"x": "y"}, "labels": {"a": "b"}},
+        "target": {"kind": "Node", "name": "n"},
+    }
+    cluster = Cluster(first_version=1)
+    cluster.create(PODS, "default", pod("a"))
+    try:
+        bind(cluster, "default", "a", _mutated(binding, path, value))
+    except ApiError as error:
+        assert 400 <= error.code < 500, repr(error)
+        assert json.loads(cluster.find(PODS, "default", "a").raw)["spec"].get("nodeName") is None
+
+
+@settings(max_examples=300)
+@given(st.text("ab=!,\\()in <>1", max_size=14), st.booleans())
+def test_any_selector_is_read_or_refused(text: str, labels: bool) -> None:
+    try:
+        match = compile_match(PODS, text if labels else None, None if labels else text)
+    except ApiError as error:
+        assert error.code == 400
+        return
+    select(CLUSTER.collection(PODS).entries(), match)
+
+
+NAMES = st.text("ab", min_size=1, max_size=3)
+
+
+@given(
+    st.dictionaries(NAMES, NAMES, max_size=4),
+    st.lists(st.tuples(NAMES, st.sampled_from(["=", "!="]), NAMES), max_size=3),
+)
+def test_label_selectors_select_what_they_say(labels: dict[str, str], terms: list[tuple[str, str, str]]) -> None:
+    match = compile_match(PODS, ",".join("".join(term) for term in terms), None)
+    expected = all((labels.get(key) == value) == (operator == "=") for key, operator, value in terms)
+    assert (match is None and not terms) or (match is not None and match("ns", "n", labels or None, ()) is expected)
+
+
+@given(st.integers(1, 12), st.integers(0, 30))
+def test_pages_of_any_size_make_the_whole(limit: int, count: int) -> None:
+    cluster = Cluster(first_version=1)
+    for i in range(count):
+        cluster.create(cluster.resource("configmaps"), "default", {"metadata": {"name": f"c{i:02}"}})
+    collection, pager = cluster.collection(cluster.resource("configmaps")), Pager()
+    found: list[str] = []
+    token = ""
+    while True:
+        query = Query(f"limit={limit}&continue={token}".encode())
+        page = list_page(cluster.store, pager, collection, "default", None, query)
+        found += [entry.name for entry in page.entries]
+        if page.token is None:
+            break
+        assert len(page.entries) == limit and page.remaining == count - len(found)
+        token = page.token
+    assert found == [f"c{i:02}" for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("accept", "view"),
+    [
+        (b"", View.OBJECT),
+        (b"*/*", View.OBJECT),
+        (b"application/json", View.OBJECT),
+        (b"application/vnd.kubernetes.protobuf, */*", View.OBJECT),
+        (b"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", View.TABLE),
+        (b"application/json;as=Table;v=v9;g=meta.k8s.io,application/json", View.OBJECT),
+        (b"application/json; as=PartialObjectMetadata; v=v1; g=meta.k8s.io", View.PARTIAL),
+    ],
+)
+def test_accept_headers(accept: bytes, view: View) -> None:
+    assert wanted_view(accept) is view
+
+
+def test_accept_of_nothing_served_is_406() -> None:
+    for accept in (
+        b"text/html",
+        b"application/json;as=Table;v=v9;g=meta.k8s.io",
+        b"application/vnd.kubernetes.protobuf",
+    ):
+        with pytest.raises(ApiError) as refused:
+            wanted_view(accept)
+        assert refused.value.code == 406
+
+
+def test_same_json() -> None:
+    assert same_json({"a": 1, "b": [True]}, b'{"b":[true],"a":1}')
+    assert not same_json({"a": 1}, b'{"a":2}')
+    assert not same_json({"a": True}, b'{"a":1}')
+    assert not same_json({"a": [True, 1111]}, b'{"a":[1,1111111]}')
+
+
+def test_a_global_default_priority(plain: Cluster) -> None:
+    plain.create(PRIORITY_CLASSES, None, {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True})
+    spec = json.loads(plain.create(PODS, "default", pod("a")))["spec"]
+    assert (spec["priorityClassName"], spec["priority"]) == ("usual", 7)
+
+
+def test_a_refused_definition_leaves_nothing(plain: Cluster) -> None:
+    generation = plain.registry.generation
+    with pytest.raises(ApiError):
+        plain.create(CRDS, None, {"metadata": {"name": "x.y"}, "spec": {"group": "y"}})
+    assert plain.registry.generation == generation
