@@ -30,8 +30,6 @@ from koord.scheduler.settings import SchedulerSettings
 from koord.telemetry.setup import Telemetry
 from koord.telemetry.spans import Spans
 
-GATEWAY_EPOCH = "gateway"
-
 
 async def until(condition: Callable[[], Any], what: str, timeout: float = 15.0) -> None:
     """Poll ``condition`` until it holds."""
@@ -70,6 +68,14 @@ class Outside:
         await self.ledger.open(self._reconciler)
         await self._consumer.start()
         self._task = asyncio.create_task(self._run())
+
+    async def close_ledger(self) -> None:
+        await self.ledger.begin(self._reconciler)
+
+    async def open_ledger(self) -> None:
+        for body in self.pods.values():
+            await self.observe(msgspec.json.encode(body), self.version())
+        await self.ledger.open(self._reconciler)
 
     async def listed(self) -> None:
         for resource in (PODS, NODES, ELASTIC_QUOTAS, POD_GROUPS):

@@ -254,3 +254,55 @@ async def test_two_replicas_never_double_book(nats_url: str, redis_url: str, clu
             await until(lambda: len(world.bound) == 20, "as many as fit")
             items = await world.ledger.items("node/")
             assert all(item.used["cpu"] == 4000 for item in items.values())
+
+
+async def test_nothing_is_bound_while_the_ledger_is_closed(nats_url: str, redis_url: str, cluster: str) -> None:
+    async with outside(nats_url, redis_url, cluster) as world:
+        await world.node("n0")
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, FAST):
+            await world.pod("before")
+            await until(lambda: world.node_of("before"), "bound")
+            await world.close_ledger()
+            await world.pod("meanwhile")
+            await asyncio.sleep(0.3)
+            assert not world.node_of("meanwhile")
+            await world.node("n0")
+            await world.open_ledger()
+            await until(lambda: world.node_of("meanwhile"), "bound once the ledger is open again")
+            assert not world.told("meanwhile")
+
+
+async def test_a_restarted_scheduler_goes_on(nats_url: str, redis_url: str, cluster: str) -> None:
+    async with outside(nats_url, redis_url, cluster) as world:
+        for number in range(2):
+            await world.node(f"n{number}", cpu="4")
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, FAST):
+            for number in range(5):
+                await world.pod(f"p{number}")
+            await until(lambda: len(world.bound) == 5, "first five")
+        for number in range(5, 9):
+            await world.pod(f"p{number}")
+        async with scheduler(nats_url, redis_url, cluster, FAST):
+            await until(lambda: len(world.bound) == 8, "as many as fit")
+            await until(lambda: [n for n in range(9) if world.told(f"p{n}")], "the ninth is told")
+
+
+async def test_a_finished_member_still_counts_for_its_gang(nats_url: str, redis_url: str, cluster: str) -> None:
+    gang = {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": "2"}
+    async with outside(nats_url, redis_url, cluster) as world:
+        await world.node("n0", cpu="2")
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, FAST):
+            await world.pod("g0", annotations=gang)
+            await world.pod("g1", annotations=gang)
+            await until(lambda: len(world.bound) == 2, "bound")
+            for number, phase in enumerate(("Succeeded", "Failed")):
+                body = world.pods[f"default/g{number}"]
+                body["status"]["phase"] = phase
+                await world.show(body)
+            # The operator makes the failed one anew; alone it could never reach the minimum.
+            await world.delete("g1")
+            await world.pod("g1", annotations=gang)
+            await until(lambda: world.node_of("g1"), "the replacement is bound alone")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from koord.bus.decisions import DecisionPublisher
+from koord.bus.errors import BusError
 from koord.contracts.results import Result
 from koord.ledger.client import Ledger
 from koord.ledger.model import LedgerUnavailable, Release
@@ -54,6 +55,7 @@ class Binds:
         self._on_unavailable = on_unavailable
         self._deadlines: dict[str, float] = {}
         self._releases: list[Release] = []
+        self.releasing = asyncio.Event()
         self._entered: dict[str, tuple[float, int]] = {}
         self._failures: Counter[str] = Counter()
 
@@ -79,7 +81,12 @@ class Binds:
         if flight.bind is None:
             flight.bind = self._claims.bind(flight)
         flight.published_s = time.monotonic()
-        self._publisher.send(flight.bind, flight.trace).add_done_callback(self._sent)
+        try:
+            future = self._publisher.send(flight.bind, flight.trace)
+        except BusError as error:
+            self._unsent(flight, error)
+        else:
+            future.add_done_callback(lambda done: self._sent(flight, done))
 
     def republish(self, now: float) -> int:
         """Publish again the decisions of which nothing was heard; answers how many."""
@@ -88,9 +95,14 @@ class Binds:
             self.publish(flight)
         return len(overdue)
 
-    def _sent(self, future: "asyncio.Future[int]") -> None:
+    def _sent(self, flight: Flight, future: "asyncio.Future[int]") -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
-            self._log.warning("a bind was not acknowledged by the stream", error=str(error))
+            self._unsent(flight, error)
+
+    def _unsent(self, flight: Flight, error: BaseException) -> None:
+        """The stream does not have the decision for certain: it is published again with the next upkeep."""
+        self._log.warning("a bind was not acknowledged by the stream", claim=flight.claim, error=str(error))
+        flight.published_s = float("-inf")
 
     # Back -----------------------------------------------------------------------------------------------------------
 
@@ -142,8 +154,7 @@ class Binds:
         self._failures.pop(uid, None)
         flight = self.flights.settle(uid)
         if flight is not None:
-            self._releases.append(Release(flight.claim, flight.token, (uid,)))
-            self._kick()
+            self.release(Release(flight.claim, flight.token, (uid,)))
 
     def _return(self, pods: list[PodInfo], now: float, message: str) -> None:
         """Members whose bind failed wait again, after backing off; their room is free for others."""
@@ -184,8 +195,9 @@ class Binds:
         return len(self._deadlines)
 
     def release(self, item: Release) -> None:
-        """Give back with the next :meth:`flush_releases`."""
+        """Give back with the next :meth:`flush_releases`, which ``releasing`` asks for."""
         self._releases.append(item)
+        self.releasing.set()
 
     def release_held(self) -> None:
         """The service ends: nobody would complete what is only held."""
@@ -193,13 +205,19 @@ class Binds:
             if flight.bind is None:
                 self.release(Release(flight.claim, flight.token))
 
-    async def flush_releases(self) -> None:
-        """Give back what was collected; a release that fails is made again, else the lease ends it."""
+    async def flush_releases(self) -> list[str]:
+        """Give back what was collected, answering the items that got room.
+
+        A release that fails is made again; if that is not to be, the lease ends the claim.
+        """
+        self.releasing.clear()
         items, self._releases = self._releases, []
         if not items:
-            return
+            return []
         try:
-            await self._ledger.release(items)
+            answers = await self._ledger.release(items)
         except LedgerUnavailable as error:
             self._releases = items + self._releases
             self._on_unavailable(f"ledger unavailable: {error}")
+            return []
+        return sorted({item for answer in answers for item in answer.items})

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from koord.bus.connection import Bus
+from koord.bus.errors import BusError
 from koord.contracts.ledger import LedgerHint
 from koord.ledger.client import Ledger
 from koord.ledger.model import ClaimAnswer, ClaimRequest, LedgerRefused, LedgerUnavailable, Release
@@ -219,7 +220,10 @@ class Driver:
             else:
                 self._refused(plan, answer, now)
         for flight in accepted:
-            await self._bus.room()
+            try:
+                await self._bus.room()
+            except BusError as error:
+                self._log.warning("the bus takes nothing at the moment", error=str(error))
             self._binds.publish(flight)
 
     def _accepted(

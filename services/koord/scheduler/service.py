@@ -16,8 +16,8 @@ from koord.bus.errors import BusError
 from koord.bus.questions import serve
 from koord.bus.statecache import Change, StateCache
 from koord.contracts.asks import ExplainPod
-from koord.contracts.codec import ContractError, decode
-from koord.contracts.decisions import ObjectRef
+from koord.contracts.codec import ContractError, decode, encode
+from koord.contracts.decisions import Decision, ObjectRef
 from koord.contracts.ledger import LedgerHint
 from koord.kube.groups import PodGroup
 from koord.kube.meta import split_key
@@ -120,6 +120,7 @@ class SchedulerService:
         self._profile = name
         self._plugins = [plugin.name for plugin in profile.plugins]
         self._incoming: dict[tuple[str, str], int] = {}
+        self._unsent: list[Decision] = []
         if settings.percentage_of_nodes_to_score:
             self._log.info("percentage_of_nodes_to_score is ignored: all nodes are always scored")
 
@@ -181,22 +182,31 @@ class SchedulerService:
     async def _publish_notices(self) -> None:
         while True:
             await asyncio.sleep(NOTICES_S)
-            if self._notices.waiting:
+            if self._notices.waiting or self._unsent:
                 try:
                     await self._send_notices()
                 except BusError as error:
                     self._log.warning("notices were not published", error=str(error))
 
     async def _send_notices(self) -> None:
+        # What a broken connection kept from the stream is sent again under its own ids.
+        self._unsent += self._notices.take()
         trace = self._host.spans.pod_root()
-        await self._publisher.publish_many([(decision, trace) for decision in self._notices.take()])
+        await self._publisher.publish_many([(decision, trace) for decision in self._unsent])
+        self._unsent.clear()
 
     async def _upkeep(self) -> None:
         renewed = time.monotonic()
+        measured = renewed
         while True:
-            await asyncio.sleep(UPKEEP_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(UPKEEP_S):
+                    await self._binds.releasing.wait()
             now = time.monotonic()
-            await self._binds.flush_releases()
+            await self._release()
+            if now - measured < UPKEEP_S:
+                continue
+            measured = now
             if now - renewed >= RENEW_S:
                 renewed = now
                 if len(self._binds.flights):
@@ -208,6 +218,16 @@ class SchedulerService:
             if again:
                 self._log.warning("nothing was heard of binds, they are published again", binds=again)
             self._measure()
+
+    async def _release(self) -> None:
+        """Give back, and tell everybody who waits for room."""
+        items = await self._binds.flush_releases()
+        if items:
+            subject = self._host.bus.subjects.ledger("claim.released")
+            try:
+                await self._host.bus.publish(subject, encode(LedgerHint("released", items)))
+            except BusError as error:
+                self._log.warning("a ledger hint was not published", error=str(error))
 
     def _measure(self) -> None:
         for state in ("active", "backoff", "unschedulable", "gated"):

@@ -69,13 +69,16 @@ class World:
             return
         uid = new.metadata.uid
         if new.status.phase in ("Succeeded", "Failed"):
-            self._end(new, now)
+            self._end(new, now, exists=True)
         elif new.spec.node_name:
             self._bound(old, new, now)
         elif uid in self.engine.cluster.pods:
             # Planned: our own claim or bind is under way; a changed pod is bound as it was planned.
-            if uid in self.pending and new.metadata.deletion_timestamp is not None:
-                self._end(new, now)
+            if uid in self.pending:
+                if new.metadata.deletion_timestamp is not None:
+                    self._end(new, now)
+                elif old is not None and _differs(old, new):
+                    self._renew(new)
         elif new.metadata.deletion_timestamp is not None or not self.ours(new):
             if uid in self.pending or uid in self.invalid:
                 self._leave(uid, now)
@@ -118,8 +121,8 @@ class World:
         self.events.add(ClusterEvent.POD_ASSIGNED)
         self._on_bound(pod)
 
-    def _end(self, pod: PodView, now: float) -> None:
-        """Deleted, terminal or replaced: everything it held is free."""
+    def _end(self, pod: PodView, now: float, *, exists: bool = False) -> None:
+        """Deleted, terminal (``exists``) or replaced: everything it held is free."""
         uid = pod.metadata.uid
         slot = self.engine.cluster.pods.get(uid)
         if slot is not None:
@@ -127,14 +130,17 @@ class World:
                 self.engine.cluster.unassign(uid)
                 self.engine.uncount(_ref(pod), slot.footprint)
             self.events.add(ClusterEvent.POD_DELETE)
-        self._leave(uid, now)
+        self._leave(uid, now, _ref(pod) if exists and pod.spec.node_name else None)
         self._on_ended(uid)
 
-    def _leave(self, uid: str, now: float) -> None:
+    def _leave(self, uid: str, now: float, ended: PodRef | None = None) -> None:
+        """``ended``: the pod ran and still exists; it stays a member of its gang, as one that was bound."""
         self.pending.pop(uid, None)
         self.invalid.pop(uid, None)
         self._drop_from_unit(uid)
-        gang = self.book.remove(uid)
+        if not self._gangs_on:
+            return
+        gang = self.book.remove(uid) if ended is None else self.book.add(ended, bound=True)
         if gang is not None:
             self._review(gang, now)
 
@@ -160,6 +166,17 @@ class World:
                 for problem in gang.ref.problems:
                     self._on_gang_problem(new, problem)
         self.enqueue(pod, now, "PodAdd" if before is None else ClusterEvent.POD_UPDATE.value)
+
+    def _renew(self, new: PodView) -> None:
+        """A planned pod changed: should it come back, it comes back as it is now."""
+        uid = new.metadata.uid
+        try:
+            pod = self.pending[uid] = self.catalogue.pod(new)
+        except PodShapeError:
+            return
+        unit = self.unit_of(uid)
+        if unit is not None and uid in unit.pods:
+            unit.pods[uid] = pod
 
     # Queue ----------------------------------------------------------------------------------------------------------
 
@@ -189,9 +206,10 @@ class World:
     def put_back(self, pods: Iterable[PodInfo], now: float) -> None:
         """Planned pods are pending again (their claim or bind failed, or the gang waited too long)."""
         for pod in pods:
-            if pod.uid in self.pending:
+            current = self.pending.get(pod.uid)
+            if current is not None:
                 self.book.unplan(pod.uid)
-                self.enqueue(pod, now, "ScheduleAttemptFailure")
+                self.enqueue(current, now, "ScheduleAttemptFailure")
 
     def planned(self, unit: Unit, pods: Iterable[PodInfo]) -> None:
         """Pods of ``unit`` are claimed: they leave the unit."""

@@ -224,7 +224,8 @@ class Engine:
         program = class_.compiled(self.profile, self.cluster, self.verdicts)
         evaluation = Evaluation(program)
         self._evaluations[key] = (class_, evaluation)
-        if len(self._evaluations) > self._keep:
+        # One ranking takes 8 bytes a row: at most some 40 MB of them.
+        if len(self._evaluations) > max(16, min(self._keep, 5_000_000 // len(self.cluster.alive))):
             dropped, _ = self._evaluations.popitem(last=False)
             self._diagnoses.pop(dropped, None)
         return evaluation
