@@ -7,6 +7,7 @@ Decision 2, the resume, follows when the queue sees its own status write, so tha
 
 import time
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 import msgspec
 
@@ -21,7 +22,7 @@ from koord.kube.queues import QueueUnit
 from koord.kube.resources import QUEUE_UNITS
 from koord.ledger.model import ClaimAnswer, ClaimRequest, Item, Member, Short
 from koord.queue.desk import Desk
-from koord.queue.headroom import UNLIMITED, WAITING, Headroom, Refusal, short_of
+from koord.queue.headroom import PLAIN, WAITING, Headroom, Refusal, short_of
 from koord.queue.ordering import queue_rank
 from koord.queue.phases import CHARGED, DEQUEUED
 from koord.queue.status import Granted, admitted
@@ -62,7 +63,8 @@ class InFlight(msgspec.Struct, frozen=True):
 class Admission:
     """Plans and judges; knows which claims are held for writes under way."""
 
-    def __init__(self, world: World, desk: Desk, traces: AttemptTraces) -> None:
+    def __init__(self, world: World, desk: Desk, traces: AttemptTraces, rate: Fraction = PLAIN) -> None:
+        self._rate = rate
         self._world = world
         self._desk = desk
         self._traces = traces
@@ -87,20 +89,18 @@ class Admission:
         return planned
 
     def _headroom(self, items: Mapping[str, Item]) -> Headroom:
-        limits: dict[str, dict[str, int]] = {}
+        maxima = {quota: self._world.tree.limits(quota) for quota in self._world.tree}
+        limits: dict[str, Mapping[str, int]] = {}
         taken: dict[str, dict[str, int]] = {}
-        for quota in self._world.tree:
-            own = self._world.tree.limits(quota)
+        for quota in maxima:
             item = items.get(admitted_item(quota))
             if item is None:
-                limits[quota] = own
                 continue
-            # The ledger's limit is in force; a key it leaves out is one it cannot count to.
-            limits[quota] = {key: item.limits.get(key, UNLIMITED) for key in own.keys() | item.limits.keys()}
+            limits[quota] = item.limits
             taken[quota] = {
                 key: item.used.get(key, 0) + item.held.get(key, 0) for key in item.used.keys() | item.held.keys()
             }
-        return Headroom(limits, taken)
+        return Headroom(limits, taken, maxima, self._rate)
 
     def _walk(self, queue: QueueEntry, room: Headroom, planned: list[Planned]) -> None:
         assert queue.policy is not None and queue.view is not None

@@ -5,6 +5,7 @@ nothing here awaits, so a pass sees one picture.
 """
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 import msgspec
 
@@ -23,6 +24,7 @@ from koord.kube.resources import ELASTIC_QUOTAS, QUEUE_UNITS, QUEUES
 from koord.queue.admission import Admission
 from koord.queue.backoff import Timeouts
 from koord.queue.desk import Desk
+from koord.queue.headroom import PLAIN
 from koord.queue.jobsync import JobSync, facts_of
 from koord.queue.outbox import object_key
 from koord.queue.phases import ADMITTED_PHASES
@@ -50,11 +52,12 @@ class Engine:
         *,
         doubling: bool = True,
         manage_all: bool = False,
+        rate: Fraction = PLAIN,
     ) -> None:
         self.world = World()
         self.desk = Desk(incarnation, spans)
         self.traces = AttemptTraces(spans)
-        self.admission = Admission(self.world, self.desk, self.traces)
+        self.admission = Admission(self.world, self.desk, self.traces, rate)
         self.jobs = JobSync(self.world, self.desk, self.traces, manage_all=manage_all)
         self.units = UnitSync(self.world, self.desk, self.traces, self.admission, timeouts, doubling=doubling)
         self.queues = QueueSync(self.world, self.desk)

@@ -5,6 +5,8 @@ the refusals without a claim, keeps one cycle from asking for the same room twic
 """
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Final
 
 import msgspec
 
@@ -12,6 +14,7 @@ WAITING = "WaitingForQuota"
 EXCEEDS_MAX = "ExceedsMaxQuota"
 MISCONFIGURED = "Misconfigured"
 
+PLAIN: Final = Fraction(1)
 UNLIMITED = 2**53
 """Limits from here on cannot be reached: the ledger counts in doubles, exact below 2**53."""
 
@@ -44,15 +47,30 @@ def empty_quota(quota: str) -> Refusal:
     )
 
 
+def oversold(maximum: Mapping[str, int], rate: Fraction) -> dict[str, int]:
+    """What may be admitted below ``maximum``: each amount times ``rate``, exactly, rounded down."""
+    return {name: amount * rate.numerator // rate.denominator for name, amount in maximum.items()}
+
+
 class Headroom:
     """Limits and taken amounts of ``admitted/<quota>``, with what this cycle has already given away.
 
-    ``limits``: quota → resource → max (a missing resource is unlimited; an empty map is no quota at all).
-    ``taken``: quota → resource → what is used or held there.
+    ``limits``: quota → resource → limit in force (a missing resource is unlimited; an empty map is no quota at all).
+    ``taken``: quota → resource → what is used or held there. ``maxima``: what the quotas' objects say; the ledger may
+    not have the newest edit yet, and only what the objects say makes a request hopeless. ``rate`` oversells maxima; the
+    limits in force have it in them already. Without ``maxima`` the limits are the objects'.
     """
 
-    def __init__(self, limits: Mapping[str, Mapping[str, int]], taken: Mapping[str, Mapping[str, int]]) -> None:
-        self._limits = limits
+    def __init__(
+        self,
+        limits: Mapping[str, Mapping[str, int]],
+        taken: Mapping[str, Mapping[str, int]],
+        maxima: Mapping[str, Mapping[str, int]] | None = None,
+        rate: Fraction = PLAIN,
+    ) -> None:
+        given = limits if maxima is None else maxima
+        self._maxima = {quota: oversold(amounts, rate) for quota, amounts in given.items()} if rate != PLAIN else given
+        self._limits = self._maxima if maxima is None else limits
         self._taken = {quota: dict(amounts) for quota, amounts in taken.items()}
 
     def check(self, chain: Sequence[str], request: Mapping[str, int]) -> Refusal | None:
@@ -65,15 +83,15 @@ class Headroom:
         if not asked:
             return None
         for quota in chain:
-            limits = self._limits.get(quota, {})
-            if not limits:
+            maxima = self._maxima.get(quota, {})
+            if not maxima:
                 return empty_quota(quota)
             for name, amount in asked:
-                limit = limits.get(name, UNLIMITED)
+                limit = maxima.get(name, UNLIMITED)
                 if limit < amount and limit < UNLIMITED:
                     return short_of(quota, name, amount, limit, EXCEEDS_MAX)
         for quota in chain:
-            limits = self._limits[quota]
+            limits = self._limits.get(quota, self._maxima[quota])
             taken = self._taken.get(quota, {})
             for name, amount in asked:
                 limit = limits.get(name, UNLIMITED)

@@ -68,6 +68,7 @@ class QueueService:
             settings.all_timeouts(),
             doubling=settings.requeue_state,
             manage_all=settings.manage_all_jobs,
+            rate=settings.rate(),
         )
         self._publisher = DecisionPublisher(host.bus, "queue")
         self._publisher.on_result(self._on_result)
@@ -98,7 +99,7 @@ class QueueService:
         subjects = self._host.bus.subjects
         for cache in self._caches:
             await cache.start()
-        for event in ("claim.released", "claim.expired", "claim.observed"):
+        for event in ("claim.released", "claim.expired"):
             await self._host.bus.subscribe(subjects.ledger(event), self._on_hint)
         await self._host.bus.subscribe(subjects.ledger("epoch"), self._on_epoch)
         self._host.spawn(self._run(), "queue")

@@ -1,6 +1,7 @@
 """What the quota service knows and decides, without I/O: quotas in force, sums, limits and objects to write."""
 
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 
 import msgspec
 
@@ -23,10 +24,13 @@ from koord.kube.protocol.quota import (
 )
 from koord.kube.quantity import QuantityError
 from koord.kube.quotas import ElasticQuota
+from koord.ledger.model import LimitSet
 from koord.quota.rules import QuotaError, enforce
 from koord.quota.usage import LARGEST, Level, Sums, Usage
 from koord.quota.views import PodBrief, RequestCache, UnitBrief
 from koord.quota.writeback import patch_of
+
+_PLAIN = Fraction(1)
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -40,7 +44,8 @@ class Problem(msgspec.Struct, frozen=True):
 class Keeper:
     """Fed with changes of quotas, pods and QueueUnits."""
 
-    def __init__(self) -> None:
+    def __init__(self, rate: Fraction = _PLAIN) -> None:
+        self._rate = rate
         self.tree = QuotaTree()
         self.usage = Usage()
         self.objects: dict[str, ElasticQuota] = {}
@@ -134,9 +139,15 @@ class Keeper:
         """The ledger may have lost the limits: write all of them again."""
         self.limits_dirty.update(self.tree)
 
-    def limits(self, name: str) -> dict[str, int]:
-        """Max of a quota as the ledger takes it: what it cannot count to is left out, and so not limited."""
-        return {key: value for key, value in self.tree.limits(name).items() if value < LARGEST}
+    def limits(self, name: str) -> tuple[LimitSet, LimitSet]:
+        """What the ledger is told of a quota in force: max for its pods, oversold max for its QueueUnits.
+
+        An amount the ledger cannot count to is left out, and so not limited.
+        """
+        most, rate = self.tree.limits(name), self._rate
+        pods = {key: value for key, value in most.items() if value < LARGEST}
+        units = {key: value * rate.numerator // rate.denominator for key, value in pods.items()}
+        return LimitSet(quota_item(name), pods), LimitSet(admitted_item(name), units)
 
     def compute(self) -> bool:
         """Sum up what changed; False if nothing did."""

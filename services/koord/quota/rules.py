@@ -4,7 +4,6 @@ A quota that breaks a rule changes nothing: its last good version stays in force
 """
 
 from koord.accounting.quotas import QuotaTree, QuotaTreeError
-from koord.accounting.requests import amounts
 from koord.kube.protocol.quota import AnnotationError
 from koord.kube.quantity import QuantityError
 from koord.kube.quotas import ElasticQuota
@@ -21,7 +20,6 @@ def enforce(tree: QuotaTree, quota: ElasticQuota, last_good: ElasticQuota | None
     is then as with ``last_good`` (None: without it).
     """
     try:
-        _min_below_max(quota)
         changed = tree.set(quota)
     except (QuantityError, AnnotationError) as error:
         text = str(error)
@@ -37,13 +35,3 @@ def enforce(tree: QuotaTree, quota: ElasticQuota, last_good: ElasticQuota | None
             tree.set(last_good)
         raise QuotaError(f"ElasticQuota {quota.key}: {error}") from error
     return changed
-
-
-def _min_below_max(quota: ElasticQuota) -> None:
-    name = quota.metadata.name
-    least = amounts(quota.spec.min, f"ElasticQuota {quota.key}: spec.min")
-    most = amounts(quota.spec.max, f"ElasticQuota {quota.key}: spec.max")
-    for key, value in sorted(least.items()):
-        if key in most and value > most[key]:
-            low, high = quota.spec.min[key], quota.spec.max[key]
-            raise QuotaError(f"resourceKey {key} of quota {name} min {low} > max {high}")

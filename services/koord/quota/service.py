@@ -5,6 +5,7 @@ One instance leads: it alone writes limits to the ledger (fenced by its role's e
 
 import asyncio
 import time
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -14,11 +15,12 @@ from koord.bus.errors import BusError
 from koord.bus.statecache import Change, StateCache
 from koord.contracts.codec import ContractError, encode
 from koord.contracts.decisions import Create, Decision, EventNote, ObjectRef, Patch, RecordEvents
+from koord.contracts.ledger import LedgerHint
 from koord.contracts.results import Result
 from koord.kube.meta import PartialObject
 from koord.kube.quotas import ElasticQuota
 from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, PODS, QUEUE_UNITS
-from koord.ledger.model import ItemClosed, LedgerUnavailable, LimitSet, Observation
+from koord.ledger.model import ItemClosed, LedgerUnavailable, Observation
 from koord.quota.keeper import Keeper
 from koord.quota.special import NAMESPACE, namespace_object, special_quotas
 from koord.quota.views import PodBrief, UnitBrief
@@ -40,9 +42,23 @@ _limits = counter("koord_quota_limits_written", "Limits written to the ledger")
 
 
 class QuotaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of the quota service. ``namespace``: where the special quotas are created if they do not exist."""
+    """Settings of the quota service. ``namespace``: where the special quotas are created if they do not exist.
+
+    ``oversell_rate``: max times this may be admitted by the queue; pods are held to max itself.
+    """
 
     namespace: str = NAMESPACE
+    oversell_rate: str | float = 1.0
+
+    def rate(self) -> Fraction:
+        """``oversell_rate``, exactly; ValueError if it is no number above 0."""
+        try:
+            rate = Fraction(str(self.oversell_rate))
+        except (ValueError, ZeroDivisionError) as error:
+            raise ValueError(f"quota.oversell_rate: must be a number above 0, got {self.oversell_rate!r}") from error
+        if rate <= 0:
+            raise ValueError(f"quota.oversell_rate: must be a number above 0, got {self.oversell_rate!r}")
+        return rate
 
 
 class QuotaService:
@@ -51,7 +67,7 @@ class QuotaService:
     def __init__(self, host: Host, settings: QuotaSettings) -> None:
         self._host = host
         self._settings = settings
-        self._keeper = Keeper()
+        self._keeper = Keeper(settings.rate())
         self._publisher = DecisionPublisher(host.bus, "quota")
         self._publisher.on_result(self._on_result)
         self._limits_wake = asyncio.Event()
@@ -166,10 +182,7 @@ class QuotaService:
             keeper.all_limits_dirty()
         names, closed = list(keeper.limits_dirty), list(keeper.closed)
         observations: list[Observation] = [
-            LimitSet(item, keeper.limits(name))
-            for name in names
-            if name in keeper.tree
-            for item in keeper.items_of(name)
+            limit for name in names if name in keeper.tree for limit in keeper.limits(name)
         ]
         observations.extend(ItemClosed(item) for name in closed for item in keeper.items_of(name))
         for start in range(0, len(observations), BATCH):
@@ -180,6 +193,10 @@ class QuotaService:
             if answer.status != "ok":
                 return False
             _limits.inc(len(batch))
+            if answer.changed:
+                hint = encode(LedgerHint("released", list(answer.changed)))
+                subject = self._host.bus.subjects.ledger("claim.released")
+                await self._host.bus.publish(subject, hint)
         keeper.limits_dirty.difference_update(names)
         keeper.closed.difference_update(closed)
         return True

@@ -152,7 +152,7 @@ class Usage:
                 into[name] = into.get(name, 0) + amount
         names = sorted(_keys(self._used.values()) | _keys(asked.values()) | _keys(level.min for level in levels))
         if not levels or not names:
-            return {level.name: Sums({}, {}) for level in levels}
+            return {level.name: Sums(dict.fromkeys(level.max, 0), dict.fromkeys(level.max, 0)) for level in levels}
         row = {level.name: at for at, level in enumerate(levels)}
         used = _matrix(names, [self._used.get(level.name, {}) for level in levels])
         request = _matrix(names, [asked.get(level.name, {}) for level in levels])

@@ -1,0 +1,176 @@
+"""What the quota service decides: quotas in force, limits, sums, patches."""
+
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+
+from koord.kube.quotas import ElasticQuota
+from koord.ledger.model import LimitSet
+from koord.quota.keeper import Keeper
+from koord.quota.views import PodBrief, RequestCache, UnitBrief
+
+PREFIX = "quota.scheduling.koordinator.sh/"
+
+
+def quota(name: str, parent: str = "", namespace: str = "q", **spec: Any) -> ElasticQuota:
+    labels = {PREFIX + "parent": parent} if parent else {}
+    metadata = {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}", "labels": labels}
+    return msgspec.convert({"metadata": metadata, "spec": spec}, ElasticQuota)
+
+
+def pod(name: str, quota_name: str, cpu: str, node: str = "", phase: str = "Pending", unit: str = "") -> PodBrief:
+    body = {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "labels": {PREFIX + "name": quota_name},
+            "annotations": {"koord-queue/related-queueunit": unit} if unit else {},
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+        "status": {"phase": phase},
+    }
+    return msgspec.json.decode(msgspec.json.encode(body), type=PodBrief)
+
+
+def problems(keeper: Keeper) -> list[str]:
+    found, keeper.problems = keeper.problems, []
+    return [each.text for each in found]
+
+
+def test_an_invalid_quota_leaves_the_last_good_version_in_force() -> None:
+    keeper = Keeper()
+    keeper.put_quota(quota("a", max={"cpu": "4"}))
+    edits: list[tuple[dict[str, Any], str]] = [
+        ({"max": {"cpu": "four"}}, "spec.max"),
+        ({"max": {"cpu": "-4"}}, "spec.max"),
+        ({"min": {"cpu": "5"}, "max": {"cpu": "4"}}, "min 5 > max 4"),
+    ]
+    for spec, field in edits:
+        keeper.put_quota(quota("a", **spec))
+        (text,) = problems(keeper)
+        assert field in text and "a" in text
+        assert keeper.tree.limits("a") == {"cpu": 4000}
+    keeper.put_quota(quota("a", max={"cpu": "6"}))
+    assert problems(keeper) == []
+    assert keeper.tree.limits("a") == {"cpu": 6000}
+
+
+def test_a_cycle_is_refused_and_the_rest_goes_on() -> None:
+    keeper = Keeper()
+    keeper.put_quota(quota("a", "b", max={"cpu": "4"}))
+    keeper.put_quota(quota("b", "c", max={"cpu": "4"}))
+    keeper.put_quota(quota("c", max={"cpu": "4"}))
+    assert problems(keeper) == []
+    keeper.put_quota(quota("c", "a", max={"cpu": "4"}))
+    (text,) = problems(keeper)
+    assert "cycle" in text and "q/c" in text
+    assert keeper.tree.chain("a") == ("a", "b", "c")
+    keeper.put_quota(quota("own", "own", max={"cpu": "1"}))
+    assert len(problems(keeper)) == 1
+    assert "own" not in keeper.tree
+
+
+def test_the_oldest_of_one_name_is_in_force() -> None:
+    keeper = Keeper()
+    old = msgspec.structs.replace(
+        quota("a", max={"cpu": "4"}),
+        metadata=msgspec.structs.replace(quota("a").metadata, creation_timestamp="2026-01-01T00:00:00Z"),
+    )
+    young = msgspec.structs.replace(
+        quota("a", namespace="other", max={"cpu": "9"}),
+        metadata=msgspec.structs.replace(
+            quota("a", namespace="other").metadata, creation_timestamp="2026-02-01T00:00:00Z"
+        ),
+    )
+    keeper.put_quota(old)
+    keeper.put_quota(young)
+    assert keeper.tree.limits("a") == {"cpu": 4000}
+    assert "older" in problems(keeper)[0]
+    keeper.drop_quota(old)
+    assert keeper.tree.limits("a") == {"cpu": 9000}
+
+
+def test_limits_leave_out_what_cannot_be_counted() -> None:
+    keeper = Keeper(Fraction("1.5"))
+    keeper.put_quota(quota("a", max={"cpu": "4", "memory": str(2**63 - 1)}))
+    assert keeper.limits("a") == (LimitSet("quota/a", {"cpu": 4000}), LimitSet("admitted/a", {"cpu": 6000}))
+
+
+def test_sums_are_written_back_once_and_only_on_change() -> None:
+    keeper = Keeper()
+    keeper.put_quota(quota("top", max={"cpu": "10"}))
+    keeper.put_quota(quota("a", "top", max={"cpu": "4"}))
+    keeper.put_pod("ns/p1", pod("p1", "a", "1", node="n1"))
+    keeper.put_pod("ns/p2", pod("p2", "a", "2"))
+    assert keeper.compute()
+    patches = {one.metadata.name: patch for one, patch in keeper.patches()}
+    assert patches["a"]["status"] == {"used": {"cpu": "1"}}
+    assert patches["a"]["metadata"] == {
+        "annotations": {PREFIX + "request": '{"cpu":"3"}', PREFIX + "runtime": '{"cpu":"4"}'}
+    }
+    assert patches["top"]["status"] == {"used": {"cpu": "1"}}
+    for one, patch in list(keeper.patches()):
+        body = msgspec.to_builtins(one)
+        body["status"] = patch["status"]
+        body["metadata"]["annotations"] = patch["metadata"]["annotations"]  # type: ignore[index]
+        keeper.put_quota(msgspec.convert(body, ElasticQuota))
+    assert list(keeper.patches()) == []
+    assert not keeper.compute()
+    keeper.put_pod("ns/p1", pod("p1", "a", "1", node="n1", phase="Succeeded"))
+    assert keeper.compute()
+    assert {one.metadata.name: patch["status"] for one, patch in keeper.patches()} == {
+        "a": {"used": {"cpu": "0"}},
+        "top": {"used": {"cpu": "0"}},
+    }
+
+
+def test_runtimes_tell_trees_apart_and_repeat_nothing() -> None:
+    keeper = Keeper()
+    keeper.put_quota(quota("a", max={"cpu": "4"}))
+    other = quota("b", max={"cpu": "4"})
+    body = msgspec.to_builtins(other)
+    body["metadata"]["labels"] = {PREFIX + "tree-id": "gpu"}
+    keeper.put_quota(msgspec.convert(body, ElasticQuota))
+    keeper.compute()
+    assert sorted(message.tree for message in keeper.runtimes()) == ["_", "gpu"]
+    keeper.put_pod("ns/p1", pod("p1", "b", "1", node="n1"))
+    keeper.compute()
+    (message,) = keeper.runtimes()
+    assert (message.tree, message.version) == ("gpu", 2)
+    assert message.quotas[0].used == {"cpu": 1000}
+    assert keeper.runtimes() == []
+
+
+def test_pods_move_to_their_quota_when_it_appears() -> None:
+    keeper = Keeper()
+    keeper.put_quota(quota("koordinator-default-quota", max={"cpu": "100"}))
+    keeper.put_pod("ns/p1", pod("p1", "late", "1", node="n1"))
+    keeper.compute()
+    assert keeper.runtimes()[0].quotas[0].used == {"cpu": 1000}
+    keeper.put_quota(quota("late", max={"cpu": "4"}))
+    assert keeper.compute()
+    used = {state.name: state.used for state in keeper.runtimes()[0].quotas}
+    assert used == {"koordinator-default-quota": {"cpu": 0}, "late": {"cpu": 1000}}
+
+
+def test_a_pod_or_unit_with_impossible_amounts_counts_nothing() -> None:
+    keeper = Keeper()
+    keeper.put_quota(quota("a", max={"cpu": "4"}))
+    keeper.put_pod("ns/p1", pod("p1", "a", "lots", node="n1"))
+    unit = {"metadata": {"name": "u", "namespace": "ns", "labels": {PREFIX + "name": "a"}}}
+    keeper.put_unit("ns/u", msgspec.convert({**unit, "spec": {"resource": {"cpu": "?"}}}, UnitBrief))
+    assert keeper.skipped_pods == 1
+    keeper.compute()
+    assert keeper.runtimes()[0].quotas[0].request == {"cpu": 0}
+    keeper.put_unit("ns/u", msgspec.convert({**unit, "spec": {"resource": {"cpu": "3"}}}, UnitBrief))
+    keeper.compute()
+    assert keeper.runtimes()[0].quotas[0].request == {"cpu": 3000}
+
+
+def test_equal_containers_are_summed_once() -> None:
+    cache = RequestCache(size=2)
+    first = cache.request(pod("p1", "a", "1").spec)
+    assert cache.request(pod("p2", "b", "1").spec) is first
+    for cpu in ("2", "3", "4"):
+        assert cache.request(pod("p", "a", cpu).spec) == (("cpu", int(cpu) * 1000),)

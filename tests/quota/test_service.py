@@ -1,0 +1,114 @@
+"""The quota service on real NATS and Redis."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from nats.aio.msg import Msg
+
+from koord.contracts.codec import decode
+from koord.contracts.decisions import Patch
+from koord.contracts.quota import QuotaRuntime
+from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, PODS
+from koord.quota.service import QuotaService, QuotaSettings
+from tests.queue.harness import MiniCluster, quota, running, until
+
+PREFIX = "quota.scheduling.koordinator.sh/"
+
+
+@pytest.fixture
+async def mini(nats_url: str, redis_url: str, cluster: str) -> AsyncIterator[MiniCluster]:
+    async with running(nats_url, redis_url, cluster) as made:
+        yield made
+
+
+async def start(mini: MiniCluster) -> QuotaService:
+    service = QuotaService(await mini.host("quota"), QuotaSettings())
+    await service.start()
+    return service
+
+
+def pod(name: str, quota_name: str, cpu: str, node: str = "", phase: str = "Pending") -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "team", "labels": {PREFIX + "name": quota_name}},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+        "status": {"phase": phase},
+    }
+
+
+def patched(mini: MiniCluster) -> int:
+    return sum(isinstance(each, Patch) and each.target.namespace == "quotas" for _, each in mini.decisions)
+
+
+async def test_special_quotas_and_their_namespace_are_made(mini: MiniCluster) -> None:
+    await start(mini)
+    names = ("koordinator-root-quota", "koordinator-system-quota", "koordinator-default-quota")
+    await until(lambda: all(mini.get(ELASTIC_QUOTAS, f"koord-system/{name}") for name in names), "three quotas")
+    assert mini.get(NAMESPACES, "koord-system") is not None
+    default = mini.get(ELASTIC_QUOTAS, f"koord-system/{names[2]}")
+    assert default is not None and default["spec"]["max"]["cpu"] == "1844674407370955161"
+
+
+async def test_limits_reach_the_ledger_and_follow_edits(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("a", "4"))
+    await start(mini)
+
+    async def limit(item: str) -> Any:
+        items = await mini.ledger.items()
+        return items[item].limits.get("cpu") if item in items and items[item].open else None
+
+    async def is_limit(item: str, value: int | None) -> bool:
+        return bool(await limit(item) == value)
+
+    for item in ("quota/a", "admitted/a"):
+        await until(lambda item=item: is_limit(item, 4000), item)  # type: ignore[misc]
+    await mini.edit(ELASTIC_QUOTAS, "quotas/a", {"spec": {"max": {"cpu": "6"}}})
+    await until(lambda: is_limit("admitted/a", 6000), "the edit")
+    await mini.edit(ELASTIC_QUOTAS, "quotas/a", {"spec": {"max": {"cpu": "-6"}}})
+    await until(lambda: any(reason == "InvalidQuota" for _, _, reason, _ in mini.events), "told")
+    assert await limit("admitted/a") == 6000
+    await mini.delete(ELASTIC_QUOTAS, "quotas/a")
+    await until(lambda: is_limit("admitted/a", None), "closed")
+
+
+async def test_limits_come_back_after_the_ledger_was_rebuilt(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("a", "4"))
+    await start(mini)
+
+    async def has() -> bool:
+        return "admitted/a" in await mini.ledger.items("admitted/")
+
+    await until(has, "first")
+    await mini.ledger.begin(mini.reconciler_epoch)
+    await mini.ledger.open(mini.reconciler_epoch)
+    await until(has, "again", timeout=15)
+
+
+async def test_used_and_request_are_shown_and_published(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("top", "10"))
+    await mini.put(ELASTIC_QUOTAS, quota("a", "4", "top"))
+    heard: list[QuotaRuntime] = []
+
+    async def hear(message: Msg) -> None:
+        heard.append(decode(QuotaRuntime, message.data))
+
+    await mini.bus.subscribe(mini.bus.subjects.quota_runtime_all, hear)
+    await start(mini)
+    await mini.put(PODS, pod("p1", "a", "1500m", node="n1", phase="Running"))
+    await mini.put(PODS, pod("p2", "a", "1"))
+
+    def shown(name: str) -> tuple[Any, Any]:
+        body = mini.get(ELASTIC_QUOTAS, f"quotas/{name}") or {}
+        annotations = body.get("metadata", {}).get("annotations", {})
+        return body.get("status", {}).get("used"), annotations.get(PREFIX + "request")
+
+    await until(lambda: shown("a") == ({"cpu": "1500m"}, '{"cpu":"2500m"}'), "the leaf")
+    await until(lambda: shown("top") == ({"cpu": "1500m"}, '{"cpu":"2500m"}'), "its parent")
+    assert heard and {state.name: state.used for state in heard[-1].quotas}["top"] == {"cpu": 1500}
+    await mini.delete(PODS, "team/p1")
+    await until(lambda: shown("a") == shown("top") == ({"cpu": "0"}, '{"cpu":"1"}'), "after the pod")
+    writes = patched(mini)
+    await mini.edit(PODS, "team/p2", {"metadata": {"labels": {"irrelevant": "x"}}})
+    await mini.put(PODS, pod("p3", "a", "1"))
+    await until(lambda: shown("a")[1] == shown("top")[1] == '{"cpu":"2"}', "p3")
+    assert patched(mini) <= writes + 2  # the leaf and its parent, once each
