@@ -161,9 +161,9 @@ def test_a_plugin_that_raises_names_itself_and_stops_nobody(point: str, many: in
 def test_profiles_are_checked() -> None:
     with pytest.raises(ProfileError, match="plugin Broken: listed twice"):
         Profile([Broken(), Broken()])
-    with pytest.raises(ProfileError, match=r"weights\.Nope: no such plugin; known: Broken"):
+    with pytest.raises(ProfileError, match=r"plugins\.weights\.Nope: no such plugin; known: Broken"):
         Profile([Broken()], {"Nope": 1})
-    with pytest.raises(ProfileError, match=r"weights\.Broken: -1 is not in 0\.\.10000"):
+    with pytest.raises(ProfileError, match=r"plugins\.weights\.Broken: -1 is not in 0\.\.10000"):
         Profile([Broken()], {"Broken": -1})
     with pytest.raises(ProfileError, match=r"plugins\.disabled: Nope: no such plugin"):
         default_profile(Coscheduling(), disabled=frozenset(("Nope",)))

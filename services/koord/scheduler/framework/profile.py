@@ -29,9 +29,9 @@ class Profile:
                 raise ProfileError(f"plugin {name}: listed twice")
         for name, weight in weights.items():
             if name not in names:
-                raise ProfileError(f"weights.{name}: no such plugin; known: {', '.join(names)}")
+                raise ProfileError(f"plugins.weights.{name}: no such plugin; known: {', '.join(names)}")
             if not 0 <= weight <= 10_000:
-                raise ProfileError(f"weights.{name}: {weight} is not in 0..10000")
+                raise ProfileError(f"plugins.weights.{name}: {weight} is not in 0..10000")
         self.pre_enqueue = tuple(plugin for plugin in self.plugins if isinstance(plugin, PreEnqueuePlugin))
         self.prefilters = tuple(plugin for plugin in self.plugins if isinstance(plugin, PreFilterPlugin))
         self.filters = tuple(plugin for plugin in self.plugins if isinstance(plugin, FilterPlugin))
