@@ -14,11 +14,12 @@ async def test_the_asyncio_client_lists_watches_binds_and_patches(server: Server
     async with kube.ApiClient(configuration) as session:
         core = kube.CoreV1Api(session)
         version = (await core.list_namespaced_pod(namespace)).metadata.resource_version
-        await core.create_namespaced_pod(namespace, pod("a"))
+        body: Any = pod("a")
+        await core.create_namespaced_pod(namespace, body)
         # No metadata at all, and an answer that is a Status, not a Binding.
         binding = kube.V1Binding(target=kube.V1ObjectReference(kind="Node", name="n1"))
         await core.create_namespaced_pod_binding("a", namespace, binding, _preload_content=False)
-        status = {"status": {"phase": "Running"}}
+        status: Any = {"status": {"phase": "Running"}}
         patched = await core.patch_namespaced_pod_status("a", namespace, status)
         assert (patched.spec.node_name, patched.status.phase) == ("n1", "Running")
         await core.delete_namespaced_pod("a", namespace)

@@ -274,10 +274,16 @@ spec: {{max: {{cpu: "40"}}, min: {{cpu: "10"}}}}
     assert "scheduling.sigs.k8s.io" in kubectl("api-resources", "--api-group=scheduling.sigs.k8s.io").stdout
 
 
-def test_what_kubectl_says_to_an_unserved_body(kubectl: Kubectl) -> None:
-    # kubectl sends protobuf here and knows nothing else: the answer must say what is wrong.
-    refused = kubectl("create", "configmap", "c", "--from-literal=a=b", check=False)
-    assert refused.returncode == 1 and "application/vnd.kubernetes.protobuf" in refused.stderr
+def test_what_kubectl_sends_as_protobuf(kubectl: Kubectl, client: Client, namespace: str) -> None:
+    name = f"{namespace}-made"
+    assert kubectl("create", "namespace", name).stdout == f"namespace/{name} created\n"
+    kubectl("create", "configmap", "c", "--from-literal=a=b", "--from-literal=empty=")
+    kubectl("create", "secret", "generic", "s", "--from-literal=password=x y")
+    assert client.get(f"/api/v1/namespaces/{namespace}/configmaps/c").body["data"] == {"a": "b", "empty": ""}
+    secret = client.get(f"/api/v1/namespaces/{namespace}/secrets/s").body
+    assert (secret["data"], secret["type"]) == ({"password": "eCB5"}, "Opaque")
+    assert kubectl("create", "serviceaccount", "robot").stdout == "serviceaccount/robot created\n"
+    assert kubectl("delete", "namespace", name).stdout == f'namespace "{name}" deleted\n'
 
 
 def test_explicit_namespace_and_version(kubectl: Kubectl) -> None:

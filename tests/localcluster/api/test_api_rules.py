@@ -11,6 +11,7 @@ from koord.localcluster.api.builtin import CRDS, NODES, PODS, PRIORITY_CLASSES
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.listing import Pager, list_page
 from koord.localcluster.api.pods import bind
+from koord.localcluster.api.protobuf import MAGIC, decode_protobuf
 from koord.localcluster.api.requests import Query, View, wanted_view
 from koord.localcluster.api.selecting import compile_match, select
 from koord.localcluster.api.store import same_json
@@ -188,6 +189,26 @@ def test_accept_of_nothing_served_is_406() -> None:
         with pytest.raises(ApiError) as refused:
             wanted_view(accept)
         assert refused.value.code == 406
+
+
+@settings(max_examples=400)
+@given(st.binary(max_size=40), st.integers(0, 60), st.integers(0, 255))
+def test_any_protobuf_body_is_read_or_refused(tail: bytes, at: int, byte: int) -> None:
+    whole = bytearray(
+        b"k8s\x00\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x12\x0a\x08\x0a\x01c\x1a\x03abc\x12\x06\x0a\x01k\x12\x01v"
+    )
+    assert decode_protobuf(bytes(whole)) == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "c", "namespace": "abc"},
+        "data": {"k": "v"},
+    }
+    whole[at % len(whole)] = byte
+    for body in (bytes(whole), bytes(whole) + tail, MAGIC + tail, tail):
+        try:
+            decode_protobuf(body)
+        except ApiError as error:
+            assert error.code in (400, 415)
 
 
 def test_same_json() -> None:

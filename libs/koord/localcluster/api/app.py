@@ -9,7 +9,14 @@ from typing import Any
 
 from koord.localcluster.api import discovery
 from koord.localcluster.api.cluster import Cluster
-from koord.localcluster.api.errors import bad_request, internal, method_not_allowed, no_such_path, too_large, unauthorized
+from koord.localcluster.api.errors import (
+    bad_request,
+    internal,
+    method_not_allowed,
+    no_such_path,
+    too_large,
+    unauthorized,
+)
 from koord.localcluster.api.objecthandlers import ObjectHandlers
 from koord.localcluster.api.openapi import OpenApi
 from koord.localcluster.api.requests import JSON, Query, Request, Response

@@ -9,6 +9,7 @@ import msgspec
 import yaml
 
 from koord.localcluster.api.errors import bad_request, not_acceptable, unsupported_media_type
+from koord.localcluster.api.protobuf import decode_protobuf
 
 JSON = b"application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -139,7 +140,7 @@ def decode_json(body: bytes) -> Any:
 
 
 def decode_object(request: Request) -> dict[str, Any]:
-    """The object in a body of JSON or YAML; 415 for other types, protobuf among them."""
+    """The object in a body of JSON, YAML or, for a few kinds, protobuf; 415 for everything else."""
     media = media_type(request.content_type)
     if media in ("application/yaml", "text/yaml"):
         try:
@@ -148,6 +149,8 @@ def decode_object(request: Request) -> dict[str, Any]:
             raise bad_request(f"the body of the request is not valid YAML: {error}") from error
     elif media in ("", "application/json", "*/*"):
         value = decode_json(request.body)
+    elif media == PROTOBUF:
+        value = decode_protobuf(request.body)
     else:
         raise unsupported_media_type(media, "application/json, application/yaml")
     if not isinstance(value, dict):
