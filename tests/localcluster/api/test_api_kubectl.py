@@ -283,6 +283,12 @@ def test_what_kubectl_sends_as_protobuf(kubectl: Kubectl, client: Client, namesp
     secret = client.get(f"/api/v1/namespaces/{namespace}/secrets/s").body
     assert (secret["data"], secret["type"]) == ({"password": "eCB5"}, "Opaque")
     assert kubectl("create", "serviceaccount", "robot").stdout == "serviceaccount/robot created\n"
+    kubectl("create", "priorityclass", name, "--value=-5", "--description=low")
+    priority = client.get(f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}").body
+    assert (priority["value"], priority["description"]) == (-5, "low")
+    refused = kubectl("create", "deployment", "d", "--image=busybox", check=False)
+    assert "protobuf with Deployment" in refused.stderr
+    assert kubectl("delete", "priorityclass", name).returncode == 0
     assert kubectl("delete", "namespace", name).stdout == f'namespace "{name}" deleted\n'
 
 

@@ -1,4 +1,4 @@
-"""Reading the few protobuf bodies that kubectl sends without a JSON fallback (`create namespace|configmap|secret`).
+"""Reading the protobuf bodies of everyday `kubectl create` commands, which have no JSON fallback.
 
 Only decoding, and only the kinds below: answers are always JSON, which kubectl accepts. A body is the magic `k8s\\0`
 and an envelope with apiVersion, kind and the object's own message.
@@ -63,6 +63,14 @@ _KINDS: dict[tuple[str, str], _Message] = {
         4: _Field("stringData", str, map=True),
         5: _Field("immutable", bool),
     },
+    ("v1", "ServiceAccount"): {1: _Field("metadata", _METADATA), 4: _Field("automountServiceAccountToken", bool)},
+    ("scheduling.k8s.io/v1", "PriorityClass"): {
+        1: _Field("metadata", _METADATA),
+        2: _Field("value", int),
+        3: _Field("globalDefault", bool),
+        4: _Field("description", str),
+        5: _Field("preemptionPolicy", str),
+    },
 }
 _ENVELOPE: _Message = {
     1: _Field("type", {1: _Field("apiVersion", str), 2: _Field("kind", str)}),
@@ -109,12 +117,20 @@ def _message(data: memoryview, message: _Message) -> Object:
 def _value(value: int | memoryview, type_: Any) -> Any:
     if type_ is bool:
         return bool(value)
+    if type_ is int:
+        return _signed(value)
     span = _span(value)
     if type_ is str:
         return str(span, "utf-8")
     if type_ is bytes:
         return base64.b64encode(span).decode()
     return span if type_ is memoryview else _message(span, type_)
+
+
+def _signed(value: int | memoryview) -> int:
+    if not isinstance(value, int):
+        raise ValueError("a length where a number was expected")
+    return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def _span(value: int | memoryview) -> memoryview:
