@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from koord.contracts.codec import encode
 from koord.kube.meta import ObjectMeta
 from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.kube.quotas import ElasticQuotaSpec
@@ -116,3 +117,13 @@ def test_broken_trees_are_named(bed: Bed) -> None:
     refused = place(bed, "a", "1")
     assert isinstance(refused, Diagnosis)
     assert "Could not find the elasticQuota nowhere, quotaNameTopo: [team]" in refused.message
+
+
+def test_explanations_travel_even_with_limits_beyond_any_amount(bed: Bed) -> None:
+    """The default quota's max is (2^63 - 1) / 5 cores: no whole number of milli-cores that a message could carry."""
+    books = plugin(bed)
+    books.set_quota(quota("koordinator-default-quota", {"cpu": str((2**63 - 1) // 5), "memory": "1Gi"}))
+    place(bed, "a", "2")
+    [level] = books.levels({}, "default", {"cpu": 1000, "memory": 2 << 30})
+    assert (level.limit, level.used, level.short) == ({"memory": 1 << 30}, {"cpu": 2000}, {"memory": 1 << 30})
+    assert encode(level)

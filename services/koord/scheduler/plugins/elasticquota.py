@@ -11,6 +11,7 @@ import msgspec
 
 from koord.accounting.quotas import QuotaTree, QuotaTreeError
 from koord.accounting.requests import quantity
+from koord.columns.matrix import EXACT
 from koord.contracts.asks import QuotaLevel
 from koord.kube.protocol import quota as keys
 from koord.kube.quotas import ElasticQuota as QuotaObject
@@ -127,16 +128,17 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         return None
 
     def levels(self, labels: Mapping[str, str], namespace: str, request: Mapping[str, int]) -> list[QuotaLevel]:
-        """The chain with what is short on each level, for explanations."""
+        """The chain with what is short on each level, for explanations; limits beyond 2^53 are none."""
         found: list[QuotaLevel] = []
         for quota in self.chain_of(labels, namespace):
-            limit, used = self.tree.limits(quota), dict(self.used(quota))
+            limit = {name: amount for name, amount in self.tree.limits(quota).items() if amount < EXACT}
+            used = dict(self.used(quota))
             short = {
                 name: used.get(name, 0) + amount - limit[name]
                 for name, amount in request.items()
                 if amount > 0 and name in limit and used.get(name, 0) + amount > limit[name]
             }
-            found.append(QuotaLevel(quota, dict(limit), used, short))
+            found.append(QuotaLevel(quota, limit, used, short))
         return found
 
     def _refusal(self, path: tuple[str, ...], terms: QuotaTerms) -> str:
