@@ -63,7 +63,6 @@ class Ledger:
     ) -> None:
         self.cluster = cluster
         self.incarnation = incarnation
-        self.open_seen = False
         self._epoch = 0
         self._key = f"{{koord:{cluster}}}".encode()
         self._lease_ms = round(lease_s * 1000)
@@ -113,6 +112,8 @@ class Ledger:
     async def close(self) -> None:
         """Close the connections; calls under way end with LedgerUnavailable."""
         await self._connection.close()
+        await self._claims.close()
+        await self._advances.close()
         await self._redis.aclose()
 
     async def __aenter__(self) -> Self:
@@ -229,7 +230,6 @@ class Ledger:
         """The ledger at a glance; also refreshes :attr:`epoch`."""
         status = wire.status(await self._call("status_v1"))
         self._learn(status.epoch)
-        self.open_seen = status.open
         return status
 
     async def items(self, prefix: str = "") -> dict[str, Item]:
@@ -279,7 +279,6 @@ class Ledger:
                 raise ConnectionError(f"the function library cannot be loaded: {loaded!r}, {reply!r}")
         status = wire.status(wire.unpack(reply))
         self._learn(status.epoch)
-        self.open_seen = status.open
         self._note_replicas(info)
         limits = _info(memory)
         if limits.get("maxmemory", "0") != "0" and limits.get("maxmemory_policy") != "noeviction":
