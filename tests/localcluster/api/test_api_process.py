@@ -16,6 +16,8 @@ import pytest
 import yaml
 
 from koord.localcluster.api.__main__ import find_components, parse_arguments
+from koord.localcluster.api.cluster import Cluster
+from koord.localcluster.api.server import ApiServer
 from tests.localcluster.api.rig import Client, Server, pod
 
 
@@ -138,3 +140,14 @@ def test_a_bad_option_of_the_components_ends_before_serving() -> None:
         find_components(options, rest)
     options, rest = parse_arguments(["--dir", "d"])
     assert find_components(options, rest) is None
+
+
+async def test_a_taken_port_is_refused_and_a_stopped_one_is_free_again(tmp_path: Path) -> None:
+    first = ApiServer(Cluster(), tmp_path / "a")
+    port = int((await first.start()).url.rsplit(":", 1)[1])
+    with pytest.raises(OSError, match="Address already in use"):
+        await ApiServer(Cluster(), tmp_path / "b", port=port).start()
+    await first.stop()
+    again = ApiServer(Cluster(), tmp_path / "c", port=port)
+    assert (await again.start()).url == first.url
+    await again.stop()

@@ -9,12 +9,14 @@ import os
 import secrets
 import signal
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 import yaml
+from granian import net
 from granian.constants import HTTPModes, Interfaces
 from granian.log import LogLevels
 from granian.server.embed import Server
@@ -27,6 +29,8 @@ from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.expiry import expire_forever
 from koord.localcluster.api.inprocess import InProcessApi
 
+_BACKLOG = 1024
+_START_SECONDS = 15.0
 _log = logging.getLogger(__name__)
 
 
@@ -53,11 +57,35 @@ class Running(Protocol):
 Components = Callable[[InProcessApi], Awaitable[Running]]
 
 
-def free_port(host: str) -> int:
-    """A port that nobody listens on right now."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        # A server that starts again on its port must not wait for the connections of its earlier life.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+class _OwnSocketServer(Server):
+    """granian on a socket that is ours already.
+
+    Left alone, granian binds by number and shares the port (SO_REUSEPORT): two servers that were told the same free
+    port would both start, and get each other's connections.
+    """
+
+    def listen_on(self, listener: socket.socket) -> None:
+        """Use this socket; its descriptor is granian's from now on."""
+        self._listener = listener
+
+    def _init_shared_socket(self) -> None:
+        holder: Any = vars(net)["SocketHolder"]  # the stubs of granian know neither its place nor its arguments
+        self._shd: Any = holder(self._listener.detach(), False, _BACKLOG)
 
 
 def kubeconfig(url: str, ca: Path, token: str) -> str:
@@ -103,7 +131,7 @@ class ApiServer:
         self._folder = folder
         self._host = host
         self._port = port
-        self._server: Server | None = None
+        self._server: _OwnSocketServer | None = None
         self._task: asyncio.Task[Any] | None = None
         self._tidy: asyncio.Task[None] | None = None
 
@@ -111,50 +139,50 @@ class ApiServer:
         """Listen, and answer how to reach the server once it does."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         files = await asyncio.to_thread(make_certificates, self._folder)
-        port = self._port or free_port(self._host)
+        listener = listen(self._host, self._port)
+        port = int(listener.getsockname()[1])
         self.url = f"https://{self._host}:{port}"
         app = App(self.cluster, self.token, f"{self._host}:{port}")
-        self._server = self._granian(app, port, files)
+        self._server = self._granian(app, listener, files)
         self._task = asyncio.create_task(self._server.serve())
-        await self._listening(port)
+        await self._answering(port, files.ca)
         path = self._folder / "kubeconfig"
         write_private(path, kubeconfig(self.url, files.ca, self.token))
         self._tidy = asyncio.create_task(expire_forever(self.cluster))
         return Ready(self.url, str(path), str(files.ca), self.token, os.getpid())
 
-    def _granian(self, app: App, port: int, files: CertificateFiles) -> Server:
+    def _granian(self, app: App, listener: socket.socket, files: CertificateFiles) -> _OwnSocketServer:
         async def target(scope: Any, receive: Any, send: Any) -> None:
             await app(scope, receive, send)
 
-        return Server(
+        server = _OwnSocketServer(
             target,
-            address=self._host,
-            port=port,
             interface=Interfaces.ASGINL,
             http=HTTPModes.auto,
             websockets=False,
-            backlog=1024,
+            backlog=_BACKLOG,
             # Watches count as running requests: the limit must be far above what clients hold open.
             backpressure=100_000,
             log_level=LogLevels.error,
             ssl_cert=files.certificate,
             ssl_key=files.key,
         )
+        server.listen_on(listener)
+        return server
 
-    async def _listening(self, port: int) -> None:
-        deadline = asyncio.get_running_loop().time() + 15
-        while True:
-            try:
-                _, writer = await asyncio.open_connection(self._host, port)
-            except OSError:
-                if self._task is not None and self._task.done():
-                    raise RuntimeError("the API server ended while starting") from self._task.exception()
-                if asyncio.get_running_loop().time() > deadline:
-                    raise
-                await asyncio.sleep(0.005)
-            else:
-                writer.close()
-                return
+    async def _answering(self, port: int, ca: Path) -> None:
+        """Wait for the first answer; the socket alone says nothing, it accepts before granian does."""
+        context = await asyncio.to_thread(ssl.create_default_context, cafile=str(ca))
+        asking = asyncio.create_task(_ask(self._host, port, context))
+        serving = self._task
+        if serving is None:
+            raise RuntimeError("the API server was not started")
+        async with asyncio.timeout(_START_SECONDS):
+            await asyncio.wait({asking, serving}, return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done():
+            asking.cancel()
+            raise RuntimeError("the API server ended while starting") from serving.exception()
+        await asking
 
     async def stop(self) -> None:
         """End all watches, then listen no longer."""
@@ -167,6 +195,15 @@ class ApiServer:
             self._server.stop()  # type: ignore[no-untyped-call]
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
                 await asyncio.wait_for(self._task, 5)
+
+
+async def _ask(host: str, port: int, context: ssl.SSLContext) -> None:
+    reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    writer.write(b"GET /readyz HTTP/1.1\r\nHost: koord\r\nConnection: close\r\n\r\n")
+    status = await reader.readline()
+    writer.close()
+    if b" 200 " not in status:
+        raise RuntimeError(f"the API server answered {status!r} to its first request")
 
 
 async def run(
