@@ -1,7 +1,7 @@
 """Headers and subjects: what is written is read back; what could not be read back is refused."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koord.bus.client import header_block, header_value, status_of
@@ -16,6 +16,7 @@ NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9\-]{0,20}", fullmatch=True)
 VALUES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\x00"), max_size=60).map(str.strip)
 
 
+@settings(deadline=None)
 @given(NAMES, VALUES)
 def test_a_header_is_read_back(name: str, value: str) -> None:
     block = header_block((name, value))
@@ -24,6 +25,7 @@ def test_a_header_is_read_back(name: str, value: str) -> None:
     assert status_of(block) == (0, "")
 
 
+@settings(deadline=None)
 @given(NAMES, VALUES, NAMES, VALUES)
 def test_of_two_headers_each_is_found(first: str, one: str, second: str, two: str) -> None:
     if first == second:
@@ -33,6 +35,7 @@ def test_of_two_headers_each_is_found(first: str, one: str, second: str, two: st
     assert header_value(block, second.encode()) == two
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_no_header_can_inject_another_line(name: str, value: str) -> None:
     try:
@@ -44,6 +47,7 @@ def test_no_header_can_inject_another_line(name: str, value: str) -> None:
     assert block.endswith(b"\r\n\r\n")
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=80))
 def test_reading_a_broken_block_never_raises(block: bytes) -> None:
     header_value(b"NATS/1.0" + block, b"Koord")
@@ -65,6 +69,7 @@ def test_status_lines(block: bytes | None, status: tuple[int, str]) -> None:
     assert status_of(block) == status
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_a_state_header_that_is_not_three_words_is_named(text: str) -> None:
     try:
@@ -78,6 +83,7 @@ def test_a_state_header_that_is_not_three_words_is_named(text: str) -> None:
 LABEL = r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?"
 
 
+@settings(deadline=None)
 @given(st.from_regex(LABEL, fullmatch=True), st.from_regex(rf"{LABEL}(\.{LABEL}){{0,3}}", fullmatch=True))
 def test_an_objects_key_survives_its_subject(namespace: str, name: str) -> None:
     subjects = Subjects("local")

@@ -5,7 +5,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koord.contracts.catalog import CATALOG
@@ -91,6 +91,7 @@ def test_every_truncation_is_an_error_that_names_the_message(name: str) -> None:
                 decode_decision(body[:length])
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_no_bytes_raise_anything_but_a_contract_error(body: bytes) -> None:
     for read in (decode_decision, lambda data: decode(Result, data)):
@@ -98,6 +99,12 @@ def test_no_bytes_raise_anything_but_a_contract_error(body: bytes) -> None:
             read(body)
         except ContractError as error:
             assert str(error)
+
+
+def test_a_body_that_nests_without_end_is_a_contract_error() -> None:
+    body = b"\x83\xa4kind\xa6create\xa2id\xa1d\xa1x" + b"\x91" * 100_000 + b"\xc0"
+    with pytest.raises(ContractError, match="recursion"):
+        decode_decision(body)
 
 
 def test_errors_name_the_field_and_the_rule() -> None:

@@ -163,6 +163,11 @@ async def test_a_taken_port_is_named(start: Any, tmp_path: Path) -> None:
     assert "cannot listen" in second.output
 
 
+async def test_a_bad_otel_variable_is_named(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "nonsense")
+    assert "OTEL_TRACES_SAMPLER" in await start().ends(1)
+
+
 async def test_leadership_passes_on_with_a_higher_epoch(start: Any, redis_url: str) -> None:
     first = start(redis=redis_url, sample__lead=True)
     await first.says("leads epoch=")

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koord.runtime.service import ServiceSpec
@@ -151,6 +151,7 @@ def test_the_clis_cluster_file_is_no_cluster_name() -> None:
     assert load(CommonSettings, env={"KOORD_CLUSTER": "/run/koord/cluster.json"}).cluster == "local"
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.text(max_size=12), st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=4))
 )
@@ -161,6 +162,7 @@ def test_any_mapping_is_either_taken_or_refused_with_a_path(content: dict[str, o
         assert str(error).startswith("scheduler")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30).filter(lambda text: "\x00" not in text))
 def test_any_text_of_a_variable_is_taken_or_refused(text: str) -> None:
     for key in ("BATCH", "NAMES", "WEIGHTS", "ON"):

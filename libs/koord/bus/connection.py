@@ -47,6 +47,7 @@ class Bus:
         self._tasks: set[asyncio.Task[None]] = set()
         self._recovering: asyncio.Task[None] | None = None
         self._closing = False
+        self._connecting = True
         self._complaint = ""
         # Resolves with the reason if the connection ends for good although nobody closed it (refused authorization).
         self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -95,6 +96,7 @@ class Bus:
             bus._closing = True
             await client.close()
             raise BusUnavailable(f"NATS at {url}: {bus._complaint or error or 'no answer'}") from error
+        bus._connecting = False
         bus.acks = Acks(client, limit=limit, ack_timeout=ack_timeout, not_ready=bus.prepare)
         return bus
 
@@ -272,6 +274,8 @@ class Bus:
         if self._closing or text == self._complaint:
             return  # the same complaint each reconnect attempt says nothing new
         self._complaint = text
+        if self._connecting and isinstance(error, OSError | nats.errors.Error):
+            return  # connect() raises it
         if isinstance(error, OSError | nats.errors.Error):
             log.warning("NATS at %s: %s", self.url, text)
         else:

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from koord.ledger.client import Ledger
 
 
+def new_incarnation(name: str) -> str:
+    """A name for one life of one process: says where it runs, never comes again."""
+    return f"{name}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
 class HostError(RuntimeError):
     """A service asked its host for something that it did not declare as needed."""
 
@@ -60,7 +65,7 @@ class Host:
         incarnation: str = "",
     ) -> None:
         self.name = name
-        self.incarnation = incarnation or f"{name}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self.incarnation = incarnation or new_incarnation(name)
         self.common = common
         self.telemetry = telemetry
         self.log: Logger = get_logger(name)

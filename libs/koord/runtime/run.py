@@ -14,13 +14,13 @@ import uvloop
 from koord.bus.connection import Bus
 from koord.bus.errors import BusError
 from koord.bus.streams import ensure_streams
-from koord.runtime.host import Host
+from koord.runtime.host import Host, new_incarnation
 from koord.runtime.http import Health
 from koord.runtime.service import ServiceSpec
 from koord.runtime.settings import CommonSettings
 from koord.telemetry import logs
 from koord.telemetry.metrics import histogram
-from koord.telemetry.setup import setup
+from koord.telemetry.setup import TelemetryError, setup
 
 if TYPE_CHECKING:
     from koord.ledger.client import Ledger
@@ -49,8 +49,13 @@ async def serve(spec: ServiceSpec, common: CommonSettings, settings: msgspec.Str
     logs.configure(spec.name, level=common.log.level, format_=common.log.format)
     # Services hold hundreds of thousands of small, acyclic objects: frequent collections only cost latency.
     gc.set_threshold(50_000, 50, 100)
-    telemetry = setup(spec.name, "", common.cluster)
-    host = Host(spec.name, common, telemetry)
+    incarnation = new_incarnation(spec.name)
+    try:
+        telemetry = setup(spec.name, incarnation, common.cluster)
+    except TelemetryError as error:
+        logs.get_logger(spec.name).error("telemetry cannot be set up", error=str(error))
+        return 1
+    host = Host(spec.name, common, telemetry, incarnation=incarnation)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
