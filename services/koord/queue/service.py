@@ -184,7 +184,7 @@ class QueueService:
         self._host.spawn(self._renew(), "renew")
         self.engine.desk.tick(time.time_ns())
         self.engine.mark_all()
-        while True:
+        while not _cancelled():
             await self._pass()
             await self._sleep()
 
@@ -195,7 +195,7 @@ class QueueService:
 
     async def _renew(self) -> None:
         """Keep the leases of claims whose write is under way."""
-        while True:
+        while not _cancelled():
             await asyncio.sleep(RENEW_S)
             if self.engine.admission.in_flight:
                 with contextlib.suppress(LedgerUnavailable):
@@ -289,6 +289,12 @@ class QueueService:
         except LedgerUnavailable:
             return  # tried again with the next pass; the lease is not renewed for ever
         self.engine.admission.to_release = []
+
+
+def _cancelled() -> bool:
+    """Whether somebody wants this task to end: a client library below may have swallowed the exception that says so."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _build(host: Host, settings: QueueSettings) -> QueueService:

@@ -4,6 +4,7 @@ One instance leads: it alone writes limits to the ledger (fenced by its role's e
 """
 
 import asyncio
+import contextlib
 import time
 from fractions import Fraction
 from typing import Any
@@ -107,7 +108,7 @@ class QuotaService:
         self._limits_wake.set()
         self._host.spawn(self._write_limits(), "quota-limits")
         self._host.spawn(self._until_lost(leadership), "quota-lease")
-        while True:
+        while not _cancelled():
             begun = time.monotonic()
             await self._tick()
             await asyncio.sleep(max(0.05, PERIOD_S - (time.monotonic() - begun)))
@@ -158,12 +159,10 @@ class QuotaService:
 
     async def _write_limits(self) -> None:
         """Write what changed at once; look at the ledger's epoch every five seconds, hints may be lost."""
-        while True:
-            try:
+        while not _cancelled():
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(5.0):
                     await self._limits_wake.wait()
-            except TimeoutError:
-                pass
             self._limits_wake.clear()
             try:
                 done = await self._write_limits_once()
@@ -285,6 +284,12 @@ class QuotaService:
     def _id(self) -> str:
         self._numbers += 1
         return f"{self._host.incarnation}-w{self._numbers}"
+
+
+def _cancelled() -> bool:
+    """Whether somebody wants this task to end: a client library below may have swallowed the exception that says so."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _build(host: Host, settings: QuotaSettings) -> QuotaService:
