@@ -140,7 +140,7 @@ def test_a_failed_job_is_tried_again_on_a_new_cluster(limit: int, attempts: int)
         ({"replicas": 2, "numOfHosts": 2}, 4),
         ({"minReplicas": 3}, 3),
         ({"replicas": 9, "maxReplicas": 4}, 4),
-        ({"replicas": 1, "minReplicas": 5, "maxReplicas": 2}, 5),
+        ({"replicas": 1, "minReplicas": 5, "maxReplicas": 2}, 2),
         ({"replicas": 3, "suspend": True}, 0),
         ({}, 0),
     ],

@@ -63,7 +63,7 @@ def read_cluster(job: Object) -> ClusterSpec:
         if any(group.name == name for group in groups):
             raise JobInvalid(f"{prefix}groupName", f"{name!r} is used by another group")
         least = count(spec, "minReplicas", 0, prefix=prefix)
-        most = max(least, count(spec, "maxReplicas", _MAX_REPLICAS, prefix=prefix))
+        most = count(spec, "maxReplicas", _MAX_REPLICAS, prefix=prefix)
         replicas = integer(spec, "replicas", least, prefix=prefix) or 0
         hosts = max(1, count(spec, "numOfHosts", 1, prefix=prefix))
         pods = 0 if flag(spec, "suspend", prefix=prefix) else min(max(replicas, least), most) * hosts
