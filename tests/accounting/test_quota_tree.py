@@ -42,6 +42,13 @@ def tree_of(*quotas: ElasticQuota) -> QuotaTree:
     return tree
 
 
+def test_min_above_max_is_refused_and_the_last_good_version_stays() -> None:
+    tree = tree_of(quota("team"))
+    with pytest.raises(QuantityError, match="resourceKey cpu of quota team min 1 > max 500m"):
+        tree.set(quota("team", limit={"cpu": "500m"}))
+    assert tree.limits("team") == {"cpu": 4000}
+
+
 def test_chain_and_limits() -> None:
     tree = tree_of(quota("leaf", "team"), quota("team", "org"), quota("org", ROOT), quota("alone"))
     assert tree.chain("leaf") == ("leaf", "team", "org")

@@ -32,7 +32,6 @@ def test_roles_come_in_order_whatever_their_case() -> None:
     sets = TFJOB.pod_sets(job)
     assert [(part.name, part.count) for part in sets] == [("chief", 1), ("ps", 2), ("worker", 3)]
     assert sets[0].template_path == ("spec", "tfReplicaSpecs", "CHIEF", "template")
-    assert TFJOB.pod_sets({"metadata": {"name": "x"}, "spec": {}}) == []
 
 
 def test_suspended_by_field_or_annotation() -> None:
@@ -175,6 +174,8 @@ def test_elastic_pytorch() -> None:
         ({"Worker": 3}, "spec.tfReplicaSpecs.Worker: must be an object, got 3"),
         ({"Worker": {"template": []}}, "spec.tfReplicaSpecs.Worker.template: must be an object, got []"),
         ([], "spec.tfReplicaSpecs: must be an object, got []"),
+        ({}, "spec.tfReplicaSpecs: must have at least one of the roles Chief, Master, PS, Worker, Evaluator"),
+        ({"Worker": {"replicas": 1}}, "spec.tfReplicaSpecs.Worker.template: is required"),
     ],
 )
 def test_malformed_jobs_are_named(spec: Any, message: str) -> None:

@@ -119,7 +119,7 @@ def test_what_kuberay_injects_is_charged() -> None:
     assert head["spec"]["containers"][1]["resources"] == own
     durable = KIND.pod_sets(rayjob([], {"gcsFaultToleranceOptions": {"redisAddress": "r"}}))[0].template
     assert names(durable, "initContainers") == ["redis-cleanup"]
-    assert KIND.pod_sets({"metadata": {}, "spec": {}}) == []
+    assert KIND.pod_sets({"metadata": {}, "spec": {"clusterSelector": {"ray.io/cluster": "shared"}}}) == []
 
 
 def test_an_autoscaled_cluster_counts_its_live_replicas() -> None:
@@ -202,6 +202,8 @@ def test_templates_without_hints_or_without_a_template_are_not_patched() -> None
         ),
         (rayjob([], {"workerGroupSpecs": [7]}), "spec.rayClusterSpec.workerGroupSpecs[0]: must be an object, got 7"),
         (rayjob([], rayClusterSpec=[]), "spec.rayClusterSpec: must be an object, got []"),
+        (rayjob([], rayClusterSpec=None), "spec.rayClusterSpec: is required"),
+        (rayjob([], {"headGroupSpec": {}}), "spec.rayClusterSpec.headGroupSpec.template: is required"),
     ],
 )
 def test_malformed_jobs_are_named(job: dict[str, Any], message: str) -> None:

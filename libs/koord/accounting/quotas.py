@@ -11,6 +11,7 @@ import msgspec
 
 from koord.accounting.requests import amounts
 from koord.kube.protocol import quota as keys
+from koord.kube.quantity import QuantityError
 from koord.kube.quotas import ElasticQuota
 
 
@@ -63,7 +64,8 @@ class QuotaTree:
     def set(self, quota: ElasticQuota) -> bool:
         """Add or replace a quota; True when what is in force changed.
 
-        QuantityError or AnnotationError names the field and the rule, and leaves everything as it was.
+        QuantityError (also for a min above max) or AnnotationError names the field and the rule, and leaves everything
+        as it was.
         """
         node = _node(quota)
         self._by_name.setdefault(node.name, {})[node.namespace] = node
@@ -195,6 +197,12 @@ class QuotaTree:
 def _node(quota: ElasticQuota) -> QuotaNode:
     meta = quota.metadata
     field = f"ElasticQuota {meta.key}: spec"
+    least, most = amounts(quota.spec.min, f"{field}.min"), amounts(quota.spec.max, f"{field}.max")
+    for key, amount in sorted(least.items()):
+        if key in most and amount > most[key]:
+            # Here and not with one reader, so that all services agree on what is in force (spec 20 section 3.10).
+            low, high = quota.spec.min[key], quota.spec.max[key]
+            raise QuantityError(f"resourceKey {key} of quota {meta.name} min {low} > max {high}")
     return QuotaNode(
         name=meta.name,
         namespace=meta.namespace,
@@ -203,8 +211,8 @@ def _node(quota: ElasticQuota) -> QuotaNode:
         parent=keys.parent_of(meta.labels) if meta.name != keys.ROOT_QUOTA else "",
         is_parent=keys.is_parent(meta.labels),
         tree=keys.tree_id(meta.labels),
-        min=amounts(quota.spec.min, f"{field}.min"),
-        max=amounts(quota.spec.max, f"{field}.max"),
+        min=least,
+        max=most,
         namespaces=keys.bound_namespaces(meta.annotations),
         labels=meta.labels,
         annotations=meta.annotations,

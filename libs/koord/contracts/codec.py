@@ -13,6 +13,10 @@ _decision = msgspec.msgpack.Decoder(Decision)
 _decoders: dict[type, msgspec.msgpack.Decoder[msgspec.Struct]] = {}
 
 
+_UNREADABLE = (msgspec.MsgspecError, RecursionError)
+"""What decoding raises; the second on a body that nests thousands of levels deep."""
+
+
 class ContractError(ValueError):
     """A message that does not decode; says what was expected, where it broke and what rule it broke."""
 
@@ -29,7 +33,7 @@ def decode(type_: type[T], body: bytes) -> T:
         decoder = _decoders[type_] = msgspec.msgpack.Decoder(type_)
     try:
         return decoder.decode(body)  # type: ignore[return-value]
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise ContractError(f"{type_.__name__}: {error}") from error
 
 
@@ -37,5 +41,5 @@ def decode_decision(body: bytes) -> Decision:
     """Any decision, told apart by its tag; ContractError as in :func:`decode`."""
     try:
         return _decision.decode(body)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise ContractError(f"Decision: {error}") from error

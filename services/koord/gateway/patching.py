@@ -20,7 +20,7 @@ def with_preconditions(body: bytes, kind: PatchKind, uid: str, resource_version:
     """The patch with its preconditions inside; PatchError if the body is not a patch of this kind."""
     try:
         patch = _anything.decode(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise PatchError(str(error)) from error
     checks = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
     if kind == "json":

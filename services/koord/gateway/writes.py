@@ -172,7 +172,7 @@ def _complete(decision: Create, resource: Resource) -> tuple[dict[str, Any], str
     where = f"create {decision.resource}"
     try:
         body = _anything.decode(decision.body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise Rejected("invalid", f"{where}: body: {error}") from error
     if not isinstance(body, dict):
         raise Rejected("invalid", f"{where}: body: not a JSON object")

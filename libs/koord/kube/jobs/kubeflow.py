@@ -72,6 +72,8 @@ class KubeflowJob(msgspec.Struct, frozen=True):
                 continue
             replica = reading.mapping(spec[self.roles_field], key, path)
             count = reading.count(replica, "replicas", f"{path}.{key}")
+            if replica.get("template") is None:
+                raise JobError(f"{path}.{key}.template", "is required")
             sets.append(
                 PodSetSpec(
                     name=role.lower(),
@@ -81,6 +83,8 @@ class KubeflowJob(msgspec.Struct, frozen=True):
                     min_count=self._elastic_minimum(job) if role == "Worker" else None,
                 )
             )
+        if not sets:
+            raise JobError(path, f"must have at least one of the roles {', '.join(self.roles)}")
         return sets
 
     def priority_sources(self, job: Job) -> list[PrioritySource]:

@@ -46,6 +46,8 @@ def cluster_pod_sets(
     """
     where = ".".join(str(part) for part in path)
     head_group = reading.mapping(cluster, "headGroupSpec", where)
+    if head_group.get("template") is None:
+        raise JobError(f"{where}.headGroupSpec.template", "is required")
     head = reading.mapping(head_group, "template", f"{where}.headGroupSpec")
     extras = list(head_extras)
     autoscaled = reading.boolean(cluster, "enableInTreeAutoscaling", where)

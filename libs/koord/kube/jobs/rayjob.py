@@ -80,7 +80,9 @@ class RayJob:
         """Head, worker groups, submitter. ``live``: the job's RayCluster, whose replicas count if autoscaled."""
         spec = reading.spec(job)
         if spec.get("rayClusterSpec") is None:
-            return []
+            if reading.mapping(spec, "clusterSelector", "spec"):
+                return []  # it runs on a cluster that it did not make
+            raise JobError("spec.rayClusterSpec", "is required")
         cluster = reading.mapping(spec, "rayClusterSpec", "spec")
         mode = _mode(spec)
         sidecar = [_submitter_container(cluster)] if mode == SIDECAR_MODE else []
