@@ -228,12 +228,11 @@ class Admission:
 
     def refuse(self, queue: QueueEntry, unit: Waiting, entry: UnitEntry, refusal: Refusal) -> None:
         """The unit does not fit now, and neither do those of its shape."""
-        before = queue.waiting.refusal(unit.shape)
-        queue.waiting.refuse(unit.shape, refusal)
+        told_anew = queue.waiting.refuse(unit.shape, refusal)
         entry.failed_tries += 1
         _attempts.labels(queue.name, "unschedulable").inc()
         self._desk.warn(QUEUE_UNITS, entry.view.metadata, "FailedScheduling", refusal.message)
-        if before is None or (before.message, before.reason) != (refusal.message, refusal.reason):
+        if told_anew:
             self._world.texts_wanted.update(queue.waiting.keys_of(unit.shape))
 
     # What became of it --------------------------------------------------------------------------------------------

@@ -40,6 +40,9 @@ from koord.telemetry.spans import Spans
 WRITES_AT_ONCE = 200
 """Texts of waiting units are written while fewer writes than this are under way (spec 70 section 3.9)."""
 
+TEXTS_PER_PASS = 1000
+"""Texts looked at per pass; the rest is for the next one."""
+
 
 class Engine:
     """Everything but the wires."""
@@ -219,11 +222,15 @@ class Engine:
     def after_admission(self) -> float | None:
         """Texts of waiting units, positions, running counts; answers when something of it is due next."""
         world = self.world
-        while world.texts_wanted and len(self.desk.outbox) < WRITES_AT_ONCE:
+        for _ in range(min(len(world.texts_wanted), TEXTS_PER_PASS)):
+            if len(self.desk.outbox) >= WRITES_AT_ONCE:
+                break
             self.units.write_text(world.texts_wanted.pop())
         due = self.queues.publish_details()
         reported = self.reporter.write()
         dues = [at for at in (due, reported) if at is not None]
+        if world.texts_wanted and len(self.desk.outbox) < WRITES_AT_ONCE:
+            dues.append(self.desk.now_s)
         return min(dues) if dues else None
 
     def decisions(self) -> list[tuple[Decision, TraceContext]]:

@@ -40,6 +40,7 @@ class WaitingUnits:
         self._units: dict[str, Waiting] = {}
         self._buckets: dict[Shape, list[tuple[Rank, Waiting]]] = {}
         self._refused: dict[Shape, Refusal] = {}
+        self._told: dict[Shape, tuple[str, str]] = {}
 
     def __len__(self) -> int:
         return len(self._units)
@@ -73,12 +74,21 @@ class WaitingUnits:
         if not bucket:
             del self._buckets[unit.shape]
             self._refused.pop(unit.shape, None)
+            self._told.pop(unit.shape, None)
         return True
 
-    def refuse(self, shape: Shape, refusal: Refusal) -> None:
-        """Units of ``shape`` do not fit until room comes free at ``refusal.quota`` (or the quota is edited)."""
-        if shape in self._buckets:
-            self._refused[shape] = refusal
+    def refuse(self, shape: Shape, refusal: Refusal) -> bool:
+        """Units of ``shape`` do not fit until room comes free at ``refusal.quota`` (or the quota is edited).
+
+        True if the reason differs from the one before, so that the units' texts have to be looked at.
+        """
+        if shape not in self._buckets:
+            return False
+        self._refused[shape] = refusal
+        text = (refusal.message, refusal.reason)
+        anew = self._told.get(shape) != text
+        self._told[shape] = text
+        return anew
 
     def refusal(self, shape: Shape) -> Refusal | None:
         """Why units of this shape do not fit at the moment, as far as known."""
