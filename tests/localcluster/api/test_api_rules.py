@@ -15,6 +15,7 @@ from koord.localcluster.api.protobuf import MAGIC, decode_protobuf
 from koord.localcluster.api.requests import Query, View, wanted_view
 from koord.localcluster.api.selecting import compile_match, select
 from koord.localcluster.api.store import same_json
+from koord.localcluster.api.watchcache import Entry
 from koord.localcluster.clusterapi import ApiError
 from tests.localcluster.api.rig import pod
 
@@ -162,6 +163,18 @@ def test_pages_of_any_size_make_the_whole(limit: int, count: int) -> None:
         assert len(page.entries) == limit and page.remaining == count - len(found)
         token = page.token
     assert found == [f"c{i:02}" for i in range(count)]
+
+
+def test_held_lists_are_bounded() -> None:
+    entries = [Entry("ns", f"n{i}", "u", i, b"", None, (), False) for i in range(90_000)]
+    pager = Pager()
+    tokens = [pager.first(entries, 1, 500, "k").token or "" for _ in range(3)]
+    with pytest.raises(ApiError) as refused:
+        pager.further(tokens[0], 500, "k")
+    assert refused.value.code == 410
+    page = pager.further(tokens[2], 100_000, "k")
+    assert (len(page.entries), page.token) == (89_500, None)
+    assert len(pager.further(tokens[2], 1, "k").entries) == 1  # a client may ask for its last page again
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ class Cluster:
         entry = self.find(resource, namespace, name)
         old = decode(entry)
         new = apply(old)
-        check_shape(resource, new)
+        check_shape(resource, new, old)
         self._settle_type(resource, new)
         return self.update(resource, entry, old, new, subresource=subresource, dry_run=dry_run)
 

@@ -15,7 +15,8 @@ from koord.localcluster.api.store import Collection, Snapshot, Store
 from koord.localcluster.api.watchcache import Match
 
 _SNAPSHOT_SECONDS = 300.0
-_SNAPSHOTS = 64
+_FINISHED_SECONDS = 10.0
+_HELD_ENTRIES = 200_000
 
 
 class Page(NamedTuple):
@@ -41,21 +42,32 @@ class _Held(NamedTuple):
 
 
 class Pager:
-    """Cuts lists into pages. The rest of a list that was begun is held (as references) for five minutes."""
+    """Cuts lists into pages. A list that was begun is held for five minutes, and ten seconds after its last page.
+
+    Held are references, but they keep alive what was changed since: so only the newest lists, and not too many entries.
+    """
 
     def __init__(self) -> None:
         self._held: OrderedDict[int, _Held] = OrderedDict()
+        self._entries = 0
         self._next = 0
+
+    def _make_room(self, wanted: int) -> None:
+        now = time.monotonic()
+        for number in [number for number, held in self._held.items() if held.until < now]:
+            self._entries -= len(self._held.pop(number).entries)
+        while self._held and self._entries + wanted > _HELD_ENTRIES:
+            self._entries -= len(self._held.popitem(last=False)[1].entries)
 
     def first(self, entries: Snapshot, version: int, limit: int, key: str) -> Page:
         """The first page of a list; everything when `limit` is 0."""
         if not limit or len(entries) <= limit:
+            self._make_room(0)
             return Page(entries, version, None, 0)
-        now = time.monotonic()
-        while self._held and (len(self._held) >= _SNAPSHOTS or next(iter(self._held.values())).until < now):
-            self._held.popitem(last=False)
+        self._make_room(len(entries))
         self._next += 1
-        self._held[self._next] = _Held(entries, version, key, now + _SNAPSHOT_SECONDS)
+        self._held[self._next] = _Held(entries, version, key, time.monotonic() + _SNAPSHOT_SECONDS)
+        self._entries += len(entries)
         return self._cut(self._next, 0, limit)
 
     def further(self, token: str, limit: int, key: str) -> Page:
@@ -77,6 +89,7 @@ class Pager:
         end = start + limit
         page, left = held.entries[start:end], max(0, len(held.entries) - end)
         if not left:
+            self._held[snapshot] = held._replace(until=time.monotonic() + _FINISHED_SECONDS)
             return Page(page, held.version, None, 0)
         token = base64.urlsafe_b64encode(msgspec.json.encode(_Token(snapshot, end, held.key))).decode()
         return Page(page, held.version, token, left)

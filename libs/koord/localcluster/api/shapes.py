@@ -181,25 +181,33 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
 }
 
 
-def strip_nulls(node: Any) -> None:
-    """Remove members that are null, in place: typed API objects cannot tell them from absent ones."""
+_NOTHING: Object = {}
+
+
+def strip_nulls(node: Any, before: Any = _NOTHING) -> None:
+    """Remove members that are null, in place: typed API objects cannot tell them from absent ones.
+
+    What a patched object shares with the object `before` has none and is passed over.
+    """
     if type(node) is list:
         for item in node:
             if type(item) is dict or type(item) is list:
                 strip_nulls(item)
         return
+    get = before.get if type(before) is dict else _NOTHING.get
     dead: list[str] | None = None
     for name, value in node.items():
-        kind = type(value)
         if value is None:
             dead = [*(dead or ()), name]
-        elif kind is dict or kind is list:
-            strip_nulls(value)
+            continue
+        kind = type(value)
+        if (kind is dict or kind is list) and value is not (old := get(name)):
+            strip_nulls(value, old)
     for name in dead or ():
         del node[name]
 
 
-def check_shape(resource: Resource, obj: Any) -> None:
+def check_shape(resource: Resource, obj: Any, before: Object = _NOTHING) -> None:
     """Raise 400 unless the parts of the object that the server reads have their types; metadata is made if missing."""
     if not isinstance(obj, dict):
         raise bad_request("the body must be a JSON object")
@@ -210,7 +218,7 @@ def check_shape(resource: Resource, obj: Any) -> None:
         if isinstance(obj.get("metadata"), dict):
             strip_nulls(obj["metadata"])
     else:
-        strip_nulls(obj)
+        strip_nulls(obj, before)
     obj.setdefault("metadata", {})
     try:
         msgspec.convert(obj, _SHAPES.get(resource.key, _AnyNoSpec))

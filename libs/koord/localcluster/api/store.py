@@ -126,8 +126,9 @@ class Store:
     """The collections and the one version counter over all of them."""
 
     def __init__(self, first_version: int | None = None) -> None:
-        # Starting at the clock makes versions of an earlier life too old (410) instead of silently valid.
-        self.version = int(time.time() * 1000) if first_version is None else first_version
+        # Starting at the clock makes versions of an earlier life too old (410) instead of silently valid; microseconds,
+        # because nobody writes a million times a second for long.
+        self.version = int(time.time() * 1_000_000) if first_version is None else first_version
         self.collections: dict[str, Collection] = {}
 
     def open(self, resource: Resource) -> Collection:
