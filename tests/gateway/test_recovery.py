@@ -50,7 +50,7 @@ async def test_a_nats_that_lost_its_store_gets_everything_again(
             await asyncio.wait_for(late.synced(), 20)
             names = {key.split("/")[1] for key in late.items if key.startswith(f"{kube.namespace}/")}
             assert names == {"before", "meanwhile"}
-        assert reflector.state == "synced"
+        await until(lambda: reflector.state == "synced", "synced again")
 
 
 async def test_an_api_server_that_lost_its_state_is_followed(nats_url: str, cluster: str, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from koord.gateway.podindex import PodIndex
 from koord.gateway.reflector import Reflector
 from koord.gateway.stream import StateStream
 from koord.kube.resources import PODS, Resource
+from koord.runtime.ending import end
 from tests.gateway.conftest import Kube, until
 
 UNKNOWN = Resource("example.org", "v1", "gizmos", "Gizmo")
@@ -36,8 +37,7 @@ async def following(
         try:
             yield reflector, pods
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end(task)
 
 
 async def test_objects_come_through_as_the_server_sent_them(

@@ -23,6 +23,7 @@ from koord.reconciler.hints import Hints
 from koord.reconciler.settings import ReconcilerSettings
 from koord.reconciler.term import Superseded, Term
 from koord.reconciler.world import World
+from koord.runtime.ending import end
 from koord.telemetry.context import TraceContext
 from koord.telemetry.spans import Spans
 
@@ -101,8 +102,7 @@ async def reconciling(bus: Bus, url: str, name: str, spans: Spans | None = None)
     try:
         yield task
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end(task)
         await world.close()
         await ledger.close()
 

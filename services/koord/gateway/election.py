@@ -15,6 +15,7 @@ from koord.gateway.leanclient import RequestFailed
 from koord.gateway.objects import read_status
 from koord.kube.meta import micro_rfc3339
 from koord.kube.resources import LEASES, NAMESPACES
+from koord.runtime.ending import end
 from koord.telemetry.logs import get_logger
 
 log = get_logger("koord.gateway.election")
@@ -111,8 +112,7 @@ class LeaseElection:
         """Give the role back at once, if it is held."""
         held = not self.lost.is_set()
         if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+            await end(self._keeper)
             self._keeper = None
         lease, self._lease = self._lease, None
         if lease is not None and held:

@@ -27,6 +27,7 @@ from koord.gateway.leanclient import RequestFailed
 from koord.gateway.writes import Writer
 from koord.kube.resources import PODS
 from koord.ledger.model import LedgerUnavailable
+from koord.runtime.ending import end
 from koord.telemetry.context import TraceContext
 from koord.telemetry.logs import get_logger
 from koord.telemetry.spans import Spans
@@ -91,6 +92,8 @@ class Executor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
         self._counters: dict[tuple[str, str, str], Counter] = {}
+        self._went_back = 0
+        self._complained_s = 0.0
         self.not_leading = asyncio.Event()
 
     @property
@@ -156,9 +159,7 @@ class Executor:
         deadline = time.monotonic() + timeout_s
         while self._tasks and time.monotonic() < deadline:
             await asyncio.wait(self._tasks, timeout=deadline - time.monotonic())
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
         for job in self._in_hand.values():
             job.delivery.nak()
         self._in_hand.clear()
@@ -182,9 +183,9 @@ class Executor:
             result = Result(decision.id, "rejected", str(error))
         except TryLater as error:
             retry_s = error.delay_s
-            log.info("decision goes back", decision=decision.id, why=str(error))
+            self._complain(decision.id, error)
         except (ApiUnavailable, RequestFailed, LedgerUnavailable) as error:
-            log.warning("decision goes back", decision=decision.id, why=str(error))
+            self._complain(decision.id, error)
         except NotLeading:
             self.not_leading.set()
         except asyncio.CancelledError:
@@ -197,13 +198,22 @@ class Executor:
                 result = Result(decision.id, "rejected", f"internal error: {type(error).__name__}: {error}")
         del self._in_hand[decision.id]
         if result is None:
-            job.delivery.nak(retry_s)
+            # The longer it has not worked, the rarer it is tried, up to five seconds.
+            job.delivery.nak(min(5.0, retry_s * 1.5 ** min(job.delivery.delivered - 1, 8)))
         else:
             self._remember(result)
             self._finish(job.delivery, decision, result, job)
         self._lanes.done(job)
         if not self._room.is_set() and self._lanes.total < self._backlog:
             self._room.set()
+
+    def _complain(self, decision: str, error: Exception) -> None:
+        """One line a second says that decisions go back to the queue; an outage concerns all of them."""
+        self._went_back += 1
+        now = time.monotonic()
+        if now - self._complained_s >= 1.0:
+            log.warning("decisions go back to the queue", count=self._went_back, last=decision, why=str(error))
+            self._complained_s, self._went_back = now, 0
 
     async def _do(self, decision: Decision, service: str) -> Result:
         match decision:

@@ -272,7 +272,8 @@ class Reflector:
 
     def _publish(self, type_: ChangeType, brief: Brief) -> None:
         known = self._known
-        assert known is not None
+        if known is None:
+            raise Expired  # reset meanwhile: what the stream holds is not known any more
         key = _key(brief)
         if self._watcher is not None:
             self._watcher.observe(type_, key, brief)

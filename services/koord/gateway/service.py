@@ -15,6 +15,7 @@ from koord.gateway.reflector import Reflector
 from koord.gateway.session import Session
 from koord.gateway.settings import GatewaySettings
 from koord.kube.resources import WATCHED
+from koord.runtime.ending import end
 from koord.runtime.host import Host
 from koord.runtime.service import ServiceSpec
 
@@ -67,8 +68,7 @@ class Gateway:
                     acquiring = asyncio.create_task(election.acquire(), name="gateway-acquire")
                     await asyncio.wait((acquiring, stopping), return_when=asyncio.FIRST_COMPLETED)
                     if not acquiring.done():
-                        acquiring.cancel()
-                        await asyncio.gather(acquiring, return_exceptions=True)
+                        await end(acquiring)
                         break
                     acquiring.result()
                     self._host.ready.open("api")
@@ -92,9 +92,7 @@ class Gateway:
                         await election.release()
                     await asyncio.sleep(random.uniform(0.05, 0.2))
         finally:
-            for task in (renewing, stopping):
-                task.cancel()
-            await asyncio.gather(renewing, stopping, return_exceptions=True)
+            await end(renewing, stopping)
             await client.close()
             await lease_client.close()
 
@@ -107,9 +105,7 @@ class Gateway:
         try:
             await session.run(ends)
         finally:
-            for watcher in watchers:
-                watcher.cancel()
-            await asyncio.gather(*watchers, return_exceptions=True)
+            await end(*watchers)
 
     def _on_state(self, reflector: Reflector) -> None:
         """A missing CRD is no reason to be not ready: everything else goes on without it."""

@@ -33,6 +33,7 @@ from koord.gateway.stream import StateStream
 from koord.gateway.writes import Writer
 from koord.kube.resources import PODS, WATCHED, Resource
 from koord.ledger.model import LedgerUnavailable, ReleaseAnswer
+from koord.runtime.ending import end
 from koord.telemetry.logs import get_logger
 from koord.telemetry.spans import Spans
 
@@ -100,9 +101,7 @@ class Session:
             for task in done:
                 task.result()  # a crash ends the service; the end of the leadership ends the term
         finally:
-            for task in (waiter, *tasks):
-                task.cancel()
-            await asyncio.gather(waiter, *tasks, return_exceptions=True)
+            await end(waiter, *tasks)
 
     async def _decide(self) -> None:
         """Take decisions, until this gateway is told that a newer one leads."""
@@ -141,9 +140,7 @@ class Session:
         finally:
             await consumer.close()
             await executor.drain(DRAIN_S)
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await end(*beside)
 
     async def _pull(self, consumer: DecisionConsumer, executor: Executor) -> None:
         async for batch in consumer.batches():

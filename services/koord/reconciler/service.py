@@ -12,6 +12,7 @@ from koord.reconciler.hints import Hints
 from koord.reconciler.settings import ReconcilerSettings
 from koord.reconciler.term import Superseded, Term
 from koord.reconciler.world import World
+from koord.runtime.ending import end
 from koord.runtime.host import Host, Leadership
 from koord.runtime.service import ServiceSpec
 
@@ -61,9 +62,7 @@ class Reconciler:
         except Superseded as error:
             self._host.log.error("a newer reconciler leads, giving up the term", error=str(error))
         finally:
-            for task in (running, lost):
-                task.cancel()
-            await asyncio.gather(running, lost, return_exceptions=True)
+            await end(running, lost)
             await leadership.release()
 
     def _on_open(self, is_open: bool) -> None:

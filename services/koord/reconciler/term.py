@@ -6,6 +6,7 @@ so lateness only delays freeing and never double-books.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from koord.ledger.client import Ledger
@@ -123,6 +124,7 @@ class Term:
         for first in range(0, len(everything), BATCH):
             answer = await self._ledger.observe(everything[first : first + BATCH], role_epoch=self._role_epoch)
             self._check(answer)
+        _count(everything)
         epoch = await self._lifecycle(self._ledger.open)
         log.info("the ledger is open", epoch=epoch, observations=len(everything))
         self._opened()
@@ -167,8 +169,7 @@ class Term:
             if answer.overcommitted:
                 metrics.OVERCOMMITTED.inc(len(answer.overcommitted))
                 log.warning("nodes are overcommitted", items=[short.item for short in answer.overcommitted[:5]])
-        for observation in batch:
-            metrics.OBSERVATIONS.labels(type(observation).__name__).inc()
+        _count(batch)
         return True
 
     def _usable(self, answer: ObserveAnswer) -> bool:
@@ -241,3 +242,8 @@ class Term:
             ended.append(UnitUnbound(record.uid, namespace, name))
         else:
             ended.append(UnitGone(record.uid, namespace, name))
+
+
+def _count(observations: Sequence[Observation]) -> None:
+    for kind, count in Counter(type(observation).__name__ for observation in observations).items():
+        metrics.OBSERVATIONS.labels(kind).inc(count)
