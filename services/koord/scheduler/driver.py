@@ -128,8 +128,8 @@ class Driver:
         except TimeoutError:
             return
         self._wake.clear()
-        # Changes come in bursts: a millisecond later the batch is larger and costs less per pod.
-        await asyncio.sleep(0.001)
+        # Changes come in bursts: a few milliseconds later the batch is larger and costs less per pod.
+        await asyncio.sleep(0.005)
 
     def _advance(self, now: float) -> None:
         """Everything that time or events make due."""

@@ -174,6 +174,7 @@ class World:
             pod = self.pending[uid] = self.catalogue.pod(new)
         except PodShapeError:
             return
+        self.engine.count(pod.ref, pod.class_.template.footprint)
         unit = self.unit_of(uid)
         if unit is not None and uid in unit.pods:
             unit.pods[uid] = pod
