@@ -157,6 +157,7 @@ def test_field_selectors(client: Client, pods: str) -> None:
     assert names("status.phase%3DRunning") == ["c"]
     assert names("spec.schedulerName%3Dkoord-scheduler,spec.nodeName%3D") == ["a"]
     assert names("metadata.name%3Db") == ["b"]
+    assert names("spec.hostNetwork%3Dfalse,status.phase!%3DRunning") == ["a", "b"]
     bad = client.get(f"{pods}?fieldSelector=spec.nope%3D1")
     assert bad.code == 400 and "field label not supported: spec.nope" in bad.body["message"]
     assert client.get(f"{pods}?labelSelector=a%20b%20c").code == 400

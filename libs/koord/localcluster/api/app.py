@@ -70,9 +70,7 @@ class App:
             elif name == b"content-type":
                 content_type = value
         path: list[str] = scope["path"].strip("/").split("/")
-        if authorization != self._authorization and not (
-            path[0] in _OPEN or hmac.compare_digest(authorization, self._authorization)
-        ):
+        if path[0] not in _OPEN and not hmac.compare_digest(authorization, self._authorization):
             raise unauthorized()
         method: str = scope["method"]
         body = b""

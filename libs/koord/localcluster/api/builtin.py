@@ -158,7 +158,7 @@ def builtin_resources() -> list[Resource]:
             status=True,
             generation=True,
             scale=ScalePaths(("spec", "parallelism"), ("status", "active"), ("spec", "selector")),
-            fields=_fields("status.successful"),
+            fields=(("status.successful", ("status", "succeeded")),),
         ),
         Resource("coordination.k8s.io", "v1", "leases", "Lease"),
         Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),

@@ -168,24 +168,28 @@ def _labels(metadata: Object) -> dict[str, str] | None:
     return {intern(key): intern(value) for key, value in labels.items()}
 
 
+# What a field selector compares with when the field is absent and not a text.
+_ABSENT = {"spec.unschedulable": "false", "spec.hostNetwork": "false", "status.successful": "0"}
+
+
 def _projector(resource: Resource) -> Callable[[Object], tuple[str, ...]]:
     """A function that reads the values of the resource's field selectors from an object."""
-    paths = tuple(path for _, path in resource.fields)
-    if not paths:
+    fields = tuple((path, _ABSENT.get(name, "")) for name, path in resource.fields)
+    if not fields:
         return lambda obj: ()
 
     def project(obj: Object) -> tuple[str, ...]:
-        return tuple([_text(obj, path) for path in paths])
+        return tuple([_text(obj, path, absent) for path, absent in fields])
 
     return project
 
 
-def _text(obj: Any, path: tuple[str, ...]) -> str:
+def _text(obj: Any, path: tuple[str, ...], absent: str) -> str:
     value = obj
     for step in path:
         value = value.get(step) if isinstance(value, dict) else None
         if value is None:
-            return ""
+            return absent
     if isinstance(value, str):
         return intern(value)
     if value is True or value is False:
