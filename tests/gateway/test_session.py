@@ -4,11 +4,14 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from koord.accounting.takes import pod_takes, unit_takes
 from koord.bus.connection import Bus
@@ -30,11 +33,13 @@ from koord.contracts.decisions import (
 from koord.contracts.results import Result
 from koord.gateway.access import ApiAccess
 from koord.gateway.api import Api
+from koord.gateway.executor import _peek_id
 from koord.gateway.session import Session
 from koord.gateway.settings import GatewaySettings
 from koord.kube.resources import ELASTIC_QUOTAS, EVENTS, PODS, QUEUE_UNITS
 from koord.ledger.client import Ledger
 from koord.ledger.model import ClaimRequest, LimitSet, Member, NodeSeen, Observation
+from koord.localcluster.servers import RedisServer
 from koord.telemetry.context import TraceContext
 from koord.telemetry.spans import Spans
 from tests.gateway.conftest import Kube, until
@@ -103,6 +108,14 @@ def new_id() -> str:
 
 @pytest.fixture
 async def bed(
+    nats_url: str, redis_url: str, cluster: str, access: ApiAccess, api: Api, kube: Kube
+) -> AsyncIterator[Bed]:
+    async with leading(nats_url, redis_url, cluster, access, api, kube) as made:
+        yield made
+
+
+@asynccontextmanager
+async def leading(
     nats_url: str, redis_url: str, cluster: str, access: ApiAccess, api: Api, kube: Kube
 ) -> AsyncIterator[Bed]:
     bus = await Bus.connect(nats_url, cluster, "test")
@@ -299,3 +312,43 @@ async def test_truncated_messages_are_answered_and_ended(bed: Bed) -> None:
     assert (result.id, result.outcome) == ("unreadable", "rejected")
     await until(lambda: _empty(bed), "nothing stays in the queue")
     assert (await bed.unit("after"))["metadata"]["name"] == "after"
+
+
+async def test_without_the_ledger_nothing_is_bound_and_old_claims_are_void_after_it(
+    nats_url: str, own_redis: RedisServer, cluster: str, access: ApiAccess, api: Api, kube: Kube
+) -> None:
+    async with leading(nats_url, own_redis.url, cluster, access, api, kube) as bed:
+        pod = await kube.pod("a")
+        uid = pod["metadata"]["uid"]
+        takes = pod_takes({"cpu": 1000}, "n1", (), unit_owned=True)
+        request = ClaimRequest(new_id(), (Member(uid, kube.namespace, "a", "n1", takes),))
+        answer = (await bed.ledger.claim([request]))[0]
+        await bed.unit("first")  # the gateway leads
+        await own_redis.kill()
+        claim = ClaimRef(request.id, answer.token, answer.epoch)
+        decision = Bind(request.id, claim, [BindMember(uid, kube.namespace, "a", "n1")])
+        settling = asyncio.create_task(bed.settle("scheduler", decision))
+        # What needs no room goes on.
+        await bed.unit("u")
+        await own_redis.restart(empty=True)
+        assert not settling.done()
+        async with await Ledger.connect(own_redis.url, cluster, "r2") as reconciler:
+            epoch = await reconciler.lead("reconciler")
+            await reconciler.begin(epoch, at_least=answer.epoch + 1)
+            await reconciler.open(epoch)
+        result = await settling
+        assert (result.outcome, result.members[0].reason.startswith("claim gone")) == ("rejected", True)
+        assert await kube.get_pod("a") == pod
+
+
+@given(st.binary(max_size=80))
+def test_no_bytes_make_reading_an_id_fail(body: bytes) -> None:
+    assert _peek_id(body)
+
+
+@given(st.text(min_size=1, max_size=60), st.integers(min_value=0))
+def test_the_id_of_a_truncated_decision_is_found_unless_it_is_cut_itself(id_: str, cut: int) -> None:
+    body = encode(Patch(id_, ObjectRef(PODS.token, "ns", "a"), b"{}"))
+    at = body.index(id_.encode()) + len(id_.encode())
+    keep = at + cut % (len(body) - at)
+    assert _peek_id(body[:keep]) == id_
