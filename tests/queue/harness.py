@@ -268,7 +268,8 @@ class MiniCluster:
                 chain = tree.chain(tree.quota_of_unit(meta.get("labels", {}), namespace))
             except QuotaTreeError:
                 chain = ()
-            seen = UnitSeen(uid, namespace, name, unit_takes(amounts(body["spec"]["resource"]), chain), version)
+            total = amounts(body["spec"].get("resource") or body["spec"].get("request") or {})
+            seen = UnitSeen(uid, namespace, name, unit_takes(total, chain), version)
         else:
             seen = UnitUnbound(uid, namespace, name, version)
         answer = await self.ledger.observe([seen], role_epoch=self.reconciler_epoch)

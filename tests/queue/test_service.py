@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NAMESPACES, QUEUE_UNITS, QUEUES, TFJOBS
+from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NAMESPACES, PODS, QUEUE_UNITS, QUEUES, TFJOBS
 from koord.queue.backoff import Timeouts
 from koord.queue.service import QueueService
 from koord.queue.settings import QueueSettings
@@ -197,6 +197,82 @@ async def test_a_running_job_that_its_user_suspends_gives_its_room_back(mini: Mi
     await mini.edit(TFJOBS, "team/a", {"spec": {"runPolicy": {"suspend": True}}, "status": {"conditions": []}})
     await until(lambda: phase(mini, "a" + TF) == "Enqueued", "a goes back")
     await until(lambda: phase(mini, "b" + TF) == "Dequeued", "b gets the room")
+
+
+async def test_a_job_that_its_user_lets_go_is_charged_and_left_alone(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "2"))
+    await start_queue(mini)
+    await mini.put(TFJOBS, tfjob("a", "q"))
+    await until(lambda: phase(mini, "a" + TF) == "Dequeued", "a holds the room")
+    await mini.put(TFJOBS, tfjob("b", "q"))
+    await until(lambda: phase(mini, "b" + TF) == "Enqueued", "b waits")
+    await mini.edit(TFJOBS, "team/b", {"spec": {"runPolicy": {"suspend": False}}})
+    await until(lambda: phase(mini, "b" + TF) == "Dequeued", "charged at once")
+    assert unit_of(mini, "b" + TF)["status"]["message"] == "Dequeued because the job runs outside the queue"
+    await status(mini, "b", "Running")
+    await until(lambda: phase(mini, "b" + TF) == "Running", "runs")
+    assert "ResumedOutsideQueue" in reasons(mini)
+    job = mini.get(TFJOBS, "team/b")
+    assert job is not None and job["spec"]["runPolicy"]["suspend"] is False
+    item = (await mini.ledger.items("admitted/"))["admitted/q"]
+    assert item.used.get("cpu", 0) + item.held.get("cpu", 0) == 4000
+
+
+async def test_an_admitted_job_that_is_suspended_again_falls_back(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "2"))
+    await start_queue(mini, timeouts={"TFJob": Timeouts(backoff=0.3)})
+    await mini.put(TFJOBS, tfjob("a", "q"))
+    await until(lambda: _resumed(mini, "a"), "resumed")
+    await mini.edit(TFJOBS, "team/a", {"spec": {"runPolicy": {"suspend": True}}})
+    await until(lambda: unit_of(mini, "a" + TF)["status"].get("requeueState", {}).get("count") == 1, "falls back")
+    await until(lambda: _resumed(mini, "a"), "and is let go again")
+    assert phase(mini, "a" + TF) == "Dequeued"
+
+
+async def test_running_pods_are_counted(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "4"))
+    await start_queue(mini)
+    await mini.put(TFJOBS, tfjob("a", "q", workers=2))
+    await until(lambda: _resumed(mini, "a"), "resumed")
+    annotations = {"koord-queue/related-queueunit": "team/a-tf-qu", "koord-queue/related-podset-name": "worker"}
+    for name, node in (("a-0", "n1"), ("a-1", "")):
+        metadata = {"name": name, "namespace": "team", "annotations": annotations}
+        await mini.put(PODS, {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": "Pending"}})
+    await mini.put(PODS, {"metadata": {"name": "foreign", "namespace": "team"}, "spec": {"nodeName": "n1"}})
+    state = await until(
+        lambda: (found := unit_of(mini, "a" + TF)["status"]).get("podState") == {"running": 1, "pending": 1} and found
+    )
+    assert state["admissions"][0]["running"] == 1
+    assert state["admissions"][0]["replicas"] == 2
+
+
+async def test_a_unit_without_a_job_is_admitted_too(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "4"))
+    await start_queue(mini)
+    labels = {"quota.scheduling.koordinator.sh/name": "q"}
+    body = {"metadata": {"name": "own", "namespace": "team", "labels": labels}, "spec": {"request": {"cpu": "2"}}}
+    await mini.put(QUEUE_UNITS, body)
+    await until(lambda: phase(mini, "own") == "Dequeued", "admitted")
+    broken = {"metadata": {"name": "odd", "namespace": "team", "labels": labels}, "spec": {"request": {"cpu": "2x"}}}
+    await mini.put(QUEUE_UNITS, broken)
+    await until(lambda: "2x" in unit_of(mini, "odd").get("status", {}).get("message", ""), "told why not")
+    assert "InvalidQueueUnit" in reasons(mini)
+
+
+async def test_the_unit_follows_its_job_while_it_waits(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "1"))
+    await mini.put(ELASTIC_QUOTAS, quota("other", "9"))
+    await start_queue(mini)
+    await mini.put(TFJOBS, tfjob("a", "q", workers=4))
+    await until(lambda: phase(mini, "a" + TF) == "Enqueued", "waits")
+    await mini.edit(TFJOBS, "team/a", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}},
+                    "metadata": {"annotations": {"scheduling.x-k8s.io/priority": "7"}}})  # fmt: skip
+    await until(lambda: unit_of(mini, "a" + TF)["spec"].get("resource") == {"cpu": "3"}, "counts")
+    await until(lambda: unit_of(mini, "a" + TF)["spec"].get("priority") == 7, "priority")
+    await mini.edit(TFJOBS, "team/a", {"metadata": {"labels": {"quota.scheduling.koordinator.sh/name": "other"}}})
+    await until(lambda: phase(mini, "a" + TF) == "Dequeued", "admitted in the other quota")
+    item = (await mini.ledger.items("admitted/"))["admitted/other"]
+    assert item.used.get("cpu", 0) + item.held.get("cpu", 0) == 3000
 
 
 async def test_deleting_a_job_removes_its_unit_and_frees_its_room(mini: MiniCluster) -> None:

@@ -1,0 +1,89 @@
+"""Conditions mirror phases; spans tell attempts apart; events are not repeated."""
+
+import msgspec
+import pytest
+
+from koord.kube.conditions import Condition, find
+from koord.kube.meta import ObjectMeta
+from koord.kube.resources import QUEUE_UNITS
+from koord.queue.conditions import mirror
+from koord.queue.eventbook import EventBook
+from koord.queue.traces import AttemptTraces
+from koord.telemetry.context import TraceContext
+from koord.telemetry.spans import Spans
+
+
+def brief(conditions: list[Condition]) -> dict[str, str]:
+    return {each.type: f"{each.status}/{each.reason}" for each in conditions}
+
+
+def test_a_life_in_conditions() -> None:
+    held = mirror([], "Enqueued", "wait", 100.0)
+    assert brief(held) == {"QuotaReserved": "False/WaitingForQuota", "Admitted": "False/Pending"}
+    held = mirror(held, "Dequeued", "go", 200.0)
+    assert brief(held) == {"QuotaReserved": "True/QuotaReserved", "Admitted": "True/Admitted"}
+    held = mirror(held, "Running", "Running", 300.0)
+    assert brief(held)["PodsReady"] == "True/PodsRunning"
+    admitted = find(held, "Admitted")
+    assert admitted is not None and admitted.last_transition_time == "1970-01-01T00:03:20Z"
+    held = mirror(held, "TimeoutBackoff", "Backoff due to running timeout", 400.0)
+    assert brief(held) == {
+        "QuotaReserved": "False/BackoffTimeout",
+        "Admitted": "False/BackoffTimeout",
+        "PodsReady": "False/Pending",
+        "Evicted": "True/BackoffTimeout",
+    }
+    held = mirror(held, "Enqueued", "again", 500.0, "ExceedsMaxQuota")
+    assert brief(held)["QuotaReserved"] == "False/ExceedsMaxQuota"
+    assert brief(held)["Evicted"] == "False/Requeued"
+    held = mirror(held, "Succeed", "Succeeded", 600.0)
+    assert brief(held)["Finished"] == "True/Succeeded"
+    assert brief(mirror([], "Failed", "Failed", 0.0)) == {"Finished": "True/Failed"}
+
+
+@pytest.mark.parametrize("phase", ["SchedFailed", "Reserved", "nonsense"])
+def test_phases_that_are_not_built_touch_nothing(phase: str) -> None:
+    held = mirror([], "Enqueued", "wait", 100.0)
+    assert mirror(held, phase, "x", 200.0) == held
+
+
+def meta(traceparent: str) -> ObjectMeta:
+    return ObjectMeta(namespace="ns", name="u", uid="uid", annotations={"koord.sh/traceparent": traceparent})
+
+
+def test_one_trace_per_attempt_each_linked_to_the_last() -> None:
+    spans = Spans()
+    traces = AttemptTraces(spans)
+    first = traces.begin("job", 10, None)
+    assert traces.begin("job", 99, None) == first
+    traces.enqueued("job", meta("00-" + "1" * 32 + "-" + "2" * 16 + "-01"), 15)
+    assert spans.take(0) == []  # the unit shows another trace
+    traces.enqueued("job", meta(first.traceparent), 20)
+    admitting = traces.admitting(first, 20)
+    traces.claimed(admitting, 30, 31, "claim-1", "ok")
+    traces.admitted(admitting, 40, "ns/u", "q", "q")
+    second = traces.begin_next("job", 50, meta(first.traceparent))
+    traces.enqueued("job", meta(second.traceparent), 60)
+    enqueue, claim, admit, again = spans.take(0)
+    assert [each.name for each in (enqueue, claim, admit, again)] == [
+        "queue.enqueue", "ledger.claim", "queue.admit", "queue.enqueue"
+    ]  # fmt: skip
+    assert enqueue.context == first and enqueue.parent is None
+    assert admit.parent == first and claim.parent == admit.context
+    assert again.context.trace_id != first.trace_id
+    assert list(again.links) == [TraceContext.parse(first.traceparent)]
+    submitted = TraceContext.new()
+    assert traces.begin("other", 0, submitted).trace_id == submitted.trace_id
+
+
+def test_an_event_is_told_once_in_five_minutes() -> None:
+    book = EventBook()
+    unit = ObjectMeta(namespace="ns", name="u", uid="uid")
+    for now in (0.0, 10.0, 299.0):
+        book.note(QUEUE_UNITS, unit, "Warning", "FailedScheduling", "no room", now)
+    book.note(QUEUE_UNITS, unit, "Warning", "FailedScheduling", "other", 299.0)
+    assert [note.note for note in book.take()] == ["no room", "other"]
+    book.note(QUEUE_UNITS, unit, "Warning", "FailedScheduling", "no room", 300.0)
+    (note,) = book.take()
+    assert (note.kind, note.target.namespace, note.target.name, note.target.uid) == ("QueueUnit", "ns", "u", "uid")
+    assert msgspec.msgpack.encode(note)
