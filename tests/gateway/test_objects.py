@@ -80,3 +80,31 @@ def test_no_bytes_make_it_fail_otherwise(raw: bytes) -> None:
         except ObjectError:
             continue
     read_status(raw)
+
+
+def deep(levels: int) -> bytes:
+    return (
+        b'{"metadata":{"name":"deep","resourceVersion":"3"},"spec":{"x":'
+        + b'{"a":' * levels
+        + b"1"
+        + b"}" * (levels + 2)
+    )
+
+
+def test_an_item_nested_beyond_reading_does_not_hide_the_others() -> None:
+    first = json.dumps({**POD, "spec": {"text": 'brackets }]{[ and \\" quotes'}}).encode()
+    page = read_page(
+        b'{"kind":"PodList","metadata":{"resourceVersion":"9","continue":"t"}, "items" : ['
+        + b",".join((first, deep(5000), json.dumps(POD).encode()))
+        + b"]}"
+    )
+    assert (page.resource_version, page.token, len(page.items)) == ("9", "t", 3)
+    assert read(page.items[0]).body == first
+    with pytest.raises(ObjectError, match="recursion"):
+        read(page.items[1])
+    assert read(page.items[2]).name == "a"
+
+
+def test_a_line_nested_beyond_reading_is_an_error() -> None:
+    with pytest.raises(ObjectError):
+        read_line(b'{"type":"ADDED","object":' + deep(5000) + b"}")

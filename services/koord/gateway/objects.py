@@ -5,12 +5,16 @@ the forwarding. Only an object that carries ``managedFields`` (half of it, read 
 two levels of it are taken apart for that.
 """
 
-from typing import Literal, NamedTuple, cast
+import re
+from typing import Final, Literal, NamedTuple, cast
 
 import msgspec
 
 WatchType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 _MANAGED = b'"managedFields"'
+# The decoder gives up on nesting of about a thousand levels, which an API server lets pass.
+_UNREADABLE: Final = (msgspec.MsgspecError, RecursionError)
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 
 
 class ObjectError(ValueError):
@@ -107,7 +111,7 @@ def read_object(raw: bytes | msgspec.Raw, *, kind: str, api_version: str, pod: b
         body = bytes(raw)
         if _MANAGED in body:
             body = _without_managed_fields(body)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise ObjectError(f"{kind}: {error}") from error
     meta = seen.metadata
     if not meta.name or not meta.resource_version:
@@ -129,7 +133,7 @@ def read_line(line: bytes | memoryview) -> tuple[WatchType, msgspec.Raw]:
     """The type and the undecoded object of one line of a watch; ObjectError if it is not one."""
     try:
         event = _line.decode(line)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise ObjectError(f"watch line: {error}") from error
     if event.type not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"):
         raise ObjectError(f"watch line: type: {event.type!r} is none of ADDED, MODIFIED, DELETED, BOOKMARK, ERROR")
@@ -140,24 +144,56 @@ def read_version(raw: bytes | msgspec.Raw) -> str:
     """The resourceVersion of an object (a bookmark has hardly more)."""
     try:
         return _object.decode(raw).metadata.resource_version
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise ObjectError(f"bookmark: {error}") from error
 
 
 def read_page(body: bytes) -> Page:
-    """One page of a list; ObjectError if it is not one."""
+    """One page of a list; ObjectError if it is not one.
+
+    An item that cannot be read must not hide the others: then the page is taken apart by its brackets, and the item
+    fails alone, in :func:`read_object`.
+    """
     try:
         page = _page.decode(body)
+    except RecursionError:
+        return _take_apart(body)
     except msgspec.MsgspecError as error:
         raise ObjectError(f"list: {error}") from error
     return Page(page.metadata.resource_version, page.metadata.continue_, page.items or [])
+
+
+def _take_apart(body: bytes) -> Page:
+    depth, key, begun = 0, b"", 0
+    metadata = b"{}"
+    items: list[msgspec.Raw] = []
+    for token in _TOKEN.finditer(body):
+        char = body[token.start() : token.start() + 1]
+        if char == b'"':
+            if depth == 1 and body[token.end() :].lstrip()[:1] == b":":
+                key = token[0]
+        elif char in b"{[":
+            depth += 1
+            if depth == (3 if key == b'"items"' else 2):
+                begun = token.start()
+        else:
+            if key == b'"items"' and depth == 3:
+                items.append(msgspec.Raw(body[begun : token.end()]))
+            elif key == b'"metadata"' and depth == 2:
+                metadata = body[begun : token.end()]
+            depth -= 1
+    try:
+        meta = msgspec.json.decode(metadata, type=_ListMeta)
+    except _UNREADABLE as error:
+        raise ObjectError(f"list: metadata: {error}") from error
+    return Page(meta.resource_version, meta.continue_, items)
 
 
 def read_status(body: bytes | msgspec.Raw) -> ApiStatus:
     """The Status in ``body``; an answer that is none (a proxy's page) becomes its beginning as the message."""
     try:
         return _status.decode(body)
-    except msgspec.MsgspecError:
+    except _UNREADABLE:
         return ApiStatus(message=bytes(body)[:200].decode("utf-8", "replace"))
 
 

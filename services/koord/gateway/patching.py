@@ -46,7 +46,7 @@ def holds(body: bytes, merge_patch: bytes) -> bool:
     """Whether applying the merge patch to the object in ``body`` would change nothing (RFC 7396)."""
     try:
         return _holds(_anything.decode(body), _anything.decode(merge_patch))
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return False
 
 

@@ -207,7 +207,7 @@ def _suffix(id_: str) -> str:
 def _done(id_: str, answer: Response) -> Result:
     try:
         version = _stored.decode(answer.body).metadata.resource_version
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         version = ""
     return Result(id_, "done", code=answer.status, resource_version=version)
 

@@ -135,7 +135,7 @@ def request_of(pod: PodSight) -> dict[str, int]:
         body = b"{%s}" % b",".join(name + part for name, part in zip(names, parts, strict=True) if part)
         try:
             request = pod_request(msgspec.json.decode(body, type=PodSpec))
-        except (ValueError, msgspec.MsgspecError) as error:
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise SightError(f"spec: {error}") from error
         if len(_requests) >= _MEMO:
             _requests.clear()
