@@ -59,6 +59,23 @@ def test_one_object_is_served_in_order_whatever_the_lane() -> None:
     assert recorder.running == [after]
 
 
+def test_what_stands_before_urgent_work_becomes_urgent() -> None:
+    recorder = Recorder(1)
+    running, status, other, bind, later = (
+        recorder.work(STATUS, "x"),
+        recorder.work(STATUS, "a"),
+        recorder.work(BIND, "b"),
+        recorder.work(BIND, "a"),
+        recorder.work(STATUS, "c"),
+    )
+    for work in (running, later, status, other, bind):
+        recorder.lanes.submit(work)
+    for work in (running, other, status, bind, later):
+        assert recorder.running == [work]
+        recorder.end(work)
+    assert (recorder.lanes.total, recorder.lanes.depth(BIND), recorder.lanes.depth(STATUS)) == (0, 0, 0)
+
+
 def test_an_object_named_twice_by_one_decision_does_not_wait_for_itself() -> None:
     recorder = Recorder(8)
     work = recorder.work(BIND, "a", "a")
@@ -90,6 +107,7 @@ def test_whatever_comes_everything_runs_once_alone_on_its_objects_and_in_order(
         assert len(recorder.running) <= limit
         held = [key for work in recorder.running for key in work.keys]
         assert len(held) == len(set(held))
+    assert [recorder.lanes.depth(lane) for lane in (BIND, STATUS, EVENT)] == [0, 0, 0]
     assert sorted(map(id, recorder.started)) == sorted(map(id, works))
     for name in range(5):
         mine = [work for work in works if key(f"o{name}") in work.keys]

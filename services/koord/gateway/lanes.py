@@ -2,7 +2,7 @@
 
 Bind and evict go before status writes, and those before Events. Two pieces of work that touch the same object run one
 after the other in the order in which they came, whatever their lanes: a status written after a bind must not overtake
-it. Pure: work is started by calling it and reports its end by :meth:`Lanes.done`.
+it. What stands before more urgent work on its object becomes as urgent. Pure: work is started by calling it and reports its end by :meth:`Lanes.done`.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ Key = tuple[str, str, str]
 class Work:
     """One decision to execute. ``start`` must arrange for :meth:`Lanes.done` to be called exactly once."""
 
-    __slots__ = ("blocked", "keys", "lane", "start")
+    __slots__ = ("blocked", "keys", "lane", "running", "start")
 
     def __init__(self, lane: int, keys: Sequence[Key], start: "Callable[[Work], None]") -> None:
         self.lane = lane
@@ -26,6 +26,7 @@ class Work:
         self.keys = keys if len(keys) < 2 else tuple(dict.fromkeys(keys))
         self.start = start
         self.blocked = 0
+        self.running = False
 
 
 class Lanes:
@@ -64,6 +65,8 @@ class Lanes:
                 work.blocked += 1
         if work.blocked:
             self._blocked[work.lane] += 1
+            if work.lane < EVENT:
+                self._hurry(work)
             return
         self._ready[work.lane].append(work)
         self._dispatch()
@@ -84,6 +87,22 @@ class Lanes:
                 self._ready[following.lane].append(following)
         self._dispatch()
 
+    def _hurry(self, work: Work) -> None:
+        """Raise what stands before ``work`` to its lane, or urgent work would wait for the least urgent."""
+        for key in work.keys:
+            for ahead in self._lines[key]:
+                if ahead is work:
+                    break
+                if ahead.lane <= work.lane or ahead.running:
+                    continue
+                if ahead.blocked:
+                    self._blocked[ahead.lane] -= 1
+                    self._blocked[work.lane] += 1
+                else:
+                    self._ready[ahead.lane].remove(ahead)
+                    self._ready[work.lane].append(ahead)
+                ahead.lane = work.lane
+
     def _dispatch(self) -> None:
         ready = self._ready
         while self._running < self._limit:
@@ -92,4 +111,5 @@ class Lanes:
                 return
             work = queue.popleft()
             self._running += 1
+            work.running = True
             work.start(work)
