@@ -2,7 +2,8 @@
 
 Bind and evict go before status writes, and those before Events. Two pieces of work that touch the same object run one
 after the other in the order in which they came, whatever their lanes: a status written after a bind must not overtake
-it. What stands before more urgent work on its object becomes as urgent. Pure: work is started by calling it and reports its end by :meth:`Lanes.done`.
+it. What stands before more urgent work on its object becomes as urgent. Pure: work is started by calling it and reports
+its end by :meth:`Lanes.done`.
 """
 
 from collections import deque
