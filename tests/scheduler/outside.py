@@ -266,11 +266,16 @@ async def outside(nats_url: str, redis_url: str, cluster: str) -> AsyncIterator[
 
 @contextlib.asynccontextmanager
 async def scheduler(
-    nats_url: str, redis_url: str, cluster: str, settings: SchedulerSettings | None = None, *, ready: bool = True
+    nats_url: str,
+    redis_url: str,
+    cluster: str,
+    settings: SchedulerSettings | None = None,
+    *,
+    spans: Spans | None = None,
 ) -> AsyncIterator[SchedulerService]:
     """A running scheduler service."""
     common = CommonSettings(cluster=cluster)
-    host = Host("scheduler", common, Telemetry(Spans(enabled=False), None))
+    host = Host("scheduler", common, Telemetry(spans or Spans(enabled=False), None))
     host.attach(
         bus=await Bus.connect(nats_url, cluster, "scheduler"),
         ledger=await Ledger.connect(redis_url, cluster, host.incarnation),
@@ -279,8 +284,7 @@ async def scheduler(
     assert isinstance(service, SchedulerService)
     try:
         await service.start()
-        if ready:
-            await until(lambda: host.ready.ready, "the scheduler is ready")
+        await until(lambda: host.ready.ready, "the scheduler is ready")
         yield service
         if host.failed.done():
             host.failed.result()

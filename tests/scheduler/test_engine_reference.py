@@ -31,7 +31,7 @@ nodes = st.lists(
             "zone": st.sampled_from(ZONES),
             "rank": st.sampled_from(("1", "5", "x")),
             "taints": taints,
-            "cordoned": st.booleans().map(lambda b: b),
+            "cordoned": st.integers(0, 5).map(lambda n: n == 0),
         }
     ),
     max_size=8,
@@ -100,9 +100,11 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
 @st.composite
 def workloads(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any]], str]:
     kinds = draw(st.lists(specs(), min_size=1, max_size=4))
-    order = draw(st.lists(st.tuples(st.integers(0, len(kinds) - 1), st.sampled_from((1, 1, 2, 6))), max_size=10))
+    order = draw(st.lists(st.tuples(st.integers(0, len(kinds) - 1), st.sampled_from((1, 1, 2, 8))), max_size=12))
     pods = [kinds[which] for which, times in order for _ in range(times)]
-    return draw(nodes), pods, draw(st.sampled_from(("LeastAllocated", "MostAllocated")))
+    # Few kinds of nodes and several of each: enough rows for incremental passes and for choices within a run.
+    items = draw(nodes) * draw(st.sampled_from((1, 2, 4)))
+    return items, pods, draw(st.sampled_from(("LeastAllocated", "MostAllocated")))
 
 
 def _bed(items: list[dict[str, Any]], strategy: str) -> tuple[Bed, list[RefNode]]:
@@ -119,13 +121,11 @@ def _bed(items: list[dict[str, Any]], strategy: str) -> tuple[Bed, list[RefNode]
             pods=item["pods"],
             labels=labels,
             taints=item["taints"],
-            unschedulable=item["cordoned"] and number % 3 == 0,
+            unschedulable=item["cordoned"],
             more={"example.com/thing": item["thing"]},
         )
         amounts = {key: item[key] for key in ("cpu", "memory", "pods")} | {"example.com/thing": item["thing"]}
-        plain.append(
-            RefNode(name, amounts, labels, list(item["taints"]), unschedulable=item["cordoned"] and number % 3 == 0)
-        )
+        plain.append(RefNode(name, amounts, labels, list(item["taints"]), unschedulable=item["cordoned"]))
     return bed, plain
 
 
@@ -200,3 +200,30 @@ def test_taking_back_restores_bit_for_bit(
         assert isinstance(outcome, Placed | Diagnosis)
     shape = before.shape
     assert bed.cluster.usage[: shape[0], : shape[1]].tobytes() == before.tobytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 16), st.integers(1, 64)), min_size=1, max_size=40),
+    st.sampled_from(("LeastAllocated", "MostAllocated")),
+    st.lists(st.tuples(st.integers(100, 3000), st.integers(1, 4000), st.integers(1, 60)), min_size=1, max_size=4),
+)
+def test_runs_equal_one_at_a_time(
+    sizes: list[tuple[int, int]], strategy: str, runs: list[tuple[int, int, int]]
+) -> None:
+    """Without taints and affinity nothing ends a run early: all of it goes through the look-ahead."""
+    fit = FitSettings(strategy=strategy)  # type: ignore[arg-type]
+    together, alone = Bed(seed="s", fit=fit), Bed(seed="s", fit=fit)
+    for bed in (together, alone):
+        for number, (cpu, memory) in enumerate(sizes):
+            bed.node(f"n{number}", cpu=1000 * cpu, memory=memory << 30)
+    for which, (cpu, memory, count) in enumerate(runs):
+        spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}}}]}
+        names = [f"p{which}-{number}" for number in range(count)]
+        outcomes: list[Outcome] = []
+        done = 0
+        pods = [together.pod(name, spec) for name in names]
+        while done < count:
+            done += together.engine.place(pods[done:], outcomes)
+        assert outcomes == [alone.engine.place_one(alone.pod(name, spec)) for name in names]
+    assert together.cluster.usage.tobytes() == alone.cluster.usage.tobytes()

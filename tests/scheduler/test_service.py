@@ -10,6 +10,8 @@ from koord.ledger.client import Ledger
 from koord.ledger.model import ClaimRequest, Member
 from koord.scheduler.queueing.queue import QueueSettings
 from koord.scheduler.settings import SchedulerSettings
+from koord.telemetry.context import TraceContext
+from koord.telemetry.spans import Spans
 from tests.scheduler.outside import outside, scheduler, until
 
 FAST = SchedulerSettings(queue=QueueSettings(initial_backoff_s=0.1, max_backoff_s=0.3))
@@ -306,3 +308,29 @@ async def test_a_finished_member_still_counts_for_its_gang(nats_url: str, redis_
             await world.delete("g1")
             await world.pod("g1", annotations=gang)
             await until(lambda: world.node_of("g1"), "the replacement is bound alone")
+
+
+async def test_plan_claim_and_bind_are_one_trace(nats_url: str, redis_url: str, cluster: str) -> None:
+    spans = Spans(enabled=True)
+    parent = TraceContext.new()
+    gang = {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": "2"}
+    job = {"koord.sh/traceparent": parent.traceparent}
+    async with outside(nats_url, redis_url, cluster) as world:
+        await world.node("n0")
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, FAST, spans=spans):
+            await world.pod("alone", annotations=job)
+            for number in range(2):
+                await world.pod(f"g{number}", annotations=job | gang)
+            await until(lambda: len(world.bound) == 3, "bound")
+    records = spans.take(0, final=True)
+    assert {record.context.trace_id for record in records} == {parent.trace_id}
+    plans = {record.context: record for record in records if record.name == "scheduler.plan"}
+    claims = [record for record in records if record.name == "ledger.claim"]
+    assert len(plans) == len(claims) == 2
+    assert all(plan.parent == parent for plan in plans.values())
+    assert {claim.parent for claim in claims} == set(plans)
+    sent = {bind.members[0].trace for bind in world.binds} | set(world.traces)
+    assert sent == {claim.context.traceparent for claim in claims}
+    # The pods keep the trace they came with.
+    assert all("koord.sh/traceparent" not in member.annotations for bind in world.binds for member in bind.members)

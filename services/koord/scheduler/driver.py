@@ -166,7 +166,7 @@ class Driver:
 
     async def _claim(self, planned: list[Planned], began_ns: int, planned_ns: int) -> None:
         requests: list[ClaimRequest] = []
-        sent: list[tuple[Planned, TraceContext]] = []
+        sent: list[tuple[Planned, TraceContext, TraceContext]] = []
         spans = self._spans
         for plan in planned:
             many = len(plan.members)
@@ -187,7 +187,7 @@ class Driver:
                 self._give_back(plan, time.monotonic(), str(error))
                 continue
             requests.append(request)
-            sent.append((plan, claim_context))
+            sent.append((plan, context, claim_context))
         if not requests:
             return
         start, start_ns = time.perf_counter(), time.time_ns()
@@ -195,19 +195,19 @@ class Driver:
             answers = await self._ledger.claim(requests)
         except LedgerUnavailable as error:
             self.close(f"ledger unavailable: {error}")
-            for plan, _ in sent:
+            for plan, _, _ in sent:
                 self._give_back(plan, time.monotonic(), "ledger unavailable", again=True)
             return
         metrics.claim_seconds.observe(time.perf_counter() - start)
         end_ns = time.time_ns()
         now = time.monotonic()
         accepted: list[Flight] = []
-        for (plan, context), request, answer in zip(sent, requests, answers, strict=True):
+        for (plan, plan_context, context), request, answer in zip(sent, requests, answers, strict=True):
             many = len(plan.members)
             metrics.claims.labels(answer.status, "gang" if plan.unit.group else "pod").inc()
             spans.record(
                 "ledger.claim",
-                parent=None,
+                parent=plan_context,
                 context=context,
                 start_ns=start_ns,
                 end_ns=end_ns,
