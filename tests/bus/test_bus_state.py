@@ -344,7 +344,7 @@ async def test_fifty_thousand_objects_without_starving_the_loop(connect: Connect
     replay_s = time.perf_counter() - begun
     begun = time.perf_counter()
     cache.replay("again")
-    await until(lambda: cache.replays == 2 and cache.is_synced, timeout=60)
+    await until(lambda: cache.replays >= 2 and cache.is_synced, timeout=60)
     again_s = time.perf_counter() - begun
     stop.set()
     await task

@@ -51,6 +51,7 @@ class _Flight:
     """One message on its way."""
 
     __slots__ = (
+        "attempts",
         "deadline",
         "future",
         "headers",
@@ -87,6 +88,7 @@ class _Flight:
         self.latest = latest
         self.raw = raw
         self.sent = 0.0
+        self.attempts = 0
 
 
 class Acks:
@@ -110,7 +112,6 @@ class Acks:
         self._not_ready = not_ready
         self._prefix = client.new_inbox() + "."
         self._skip = len(self._prefix)
-        self._tokens = itertools.count(1)
         self._order = itertools.count(1)
         self._flight: dict[int, _Flight] = {}
         self._flight_bytes = 0
@@ -226,9 +227,11 @@ class Acks:
         return len(self._flight) < self._limit and self._flight_bytes < self._limit_bytes
 
     def _send(self, flight: _Flight) -> None:
-        token = next(self._tokens)
+        # The order is the token, also when it is sent again: whichever copy is confirmed first settles it.
+        token = flight.order
         self._client.send(flight.subject, f"{self._prefix}{token}", flight.headers, flight.payload)
         flight.sent = self._loop.time()
+        flight.attempts += 1
         self._flight[token] = flight
         self._flight_bytes += flight.size
 
@@ -339,6 +342,9 @@ class Acks:
             for token, flight in list(self._flight.items()):
                 if now - flight.sent < self._ack_timeout:
                     break  # the dict is in order of sending
+                # A server that is slow is not helped by more of the same: wait twice as long each time.
+                if now - flight.sent < self._ack_timeout * 2 ** min(flight.attempts - 1, 4):
+                    continue
                 del self._flight[token]
                 self._flight_bytes -= flight.size
                 late.append(flight)

@@ -62,7 +62,7 @@ class Bus:
         timeout: float = 5.0,
         limit: int = 4096,
         ack_timeout: float = 3.0,
-        ping_interval: float = 5.0,
+        ping_interval: float = 10.0,
         credentials: str = "",
     ) -> "Bus":
         """Connect to ``url`` (one or several, comma-separated) within ``timeout`` seconds or raise BusUnavailable.
