@@ -102,6 +102,7 @@ class Connection:
         self._protocol: _Protocol | None = None
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
         self.last_error: Exception | None = None
 
     @property
@@ -123,6 +124,9 @@ class Connection:
 
     async def close(self) -> None:
         """Close and do not come back."""
+        self._closing = True  # should the cancellation get lost, the loop still ends
+        if self._protocol is not None:
+            self._protocol.abort()
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError, Exception):
@@ -145,7 +149,7 @@ class Connection:
 
     async def _keep(self) -> None:
         pause, been_ready = _FIRST_RETRY_S, False
-        while True:
+        while not self._closing:
             try:
                 async with asyncio.timeout(self._timeout_s):
                     self._protocol = await self._dial()

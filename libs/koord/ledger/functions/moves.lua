@@ -126,7 +126,8 @@ local function changes(L)
     local old = L.raw[name]
     local before = old and {struct.unpack(doubles(#old / 8), old)} or {UNKNOWN}
     if old then before[#old / 8 + 1] = nil end
-    local differs, grew = before[1] ~= v[1], before[1] ~= v[1] and v[1] == OPEN
+    local differs = (before[1] == OPEN) ~= (v[1] == OPEN)
+    local grew = differs and v[1] == OPEN
     for c = 1, (#v - HEAD) / WIDTH do
       local now, was = free_of(name, v, c), free_of(name, before, c)
       if now ~= was then differs = true end
