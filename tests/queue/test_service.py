@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NAMESPACES, PODS, QUEUE_UNITS, QUEUES, TFJOBS
+from koord.localcluster.servers import NatsServer
 from koord.queue.backoff import Timeouts
 from koord.queue.service import QueueService
 from koord.queue.settings import QueueSettings
@@ -345,6 +346,24 @@ async def test_a_queue_killed_at_any_step_is_continued_by_the_next(mini: MiniClu
     await until(lambda: all(_resumed(mini, f"j{n}") is not None for n in range(20)), "all resumed", timeout=60)
     item = (await mini.ledger.items("admitted/"))["admitted/q"]
     assert item.used.get("cpu", 0) + item.held.get("cpu", 0) == 40000
+
+
+async def test_a_bus_outage_is_sat_out(own_nats: NatsServer, redis_url: str, cluster: str) -> None:
+    async with running(own_nats.url, redis_url, cluster) as mini:
+        await QuotaService(await mini.host("quota"), QuotaSettings()).start()
+        await mini.put(ELASTIC_QUOTAS, quota("q", "8"))
+        service = await start_queue(mini)
+        await mini.put(TFJOBS, tfjob("a", "q"))
+        await until(lambda: _resumed(mini, "a"), "before")
+        await own_nats.kill()
+        await until(lambda: not service._lease.held, "the lease is over", timeout=15)
+        await own_nats.restart(empty=False)
+        await until(lambda: mini.bus.connected, "reconnected")
+        await mini.put(TFJOBS, tfjob("b", "q"))
+        await until(lambda: _resumed(mini, "b"), "after", timeout=40)
+        await status(mini, "a", "Succeeded")
+        await until(lambda: phase(mini, "a" + TF) == "Succeed", "a ends")
+        assert all(not task.done() for host in mini._hosts for task in host._tasks)
 
 
 def _resumed(mini: MiniCluster, name: str) -> dict[str, Any] | None:

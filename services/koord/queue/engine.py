@@ -78,7 +78,7 @@ class Engine:
             if old_uid is not None:
                 self._job_gone(token, key, old_uid)
             return
-        entry = _job_entry(kind, job, now_ns)
+        entry = _job_entry(kind, job, now_ns, world.clusters_of)
         if entry is None:
             return  # not even metadata: nothing that could be named
         if old_uid is not None and old_uid != entry.meta.uid:
@@ -90,6 +90,28 @@ class Engine:
         world.job_uids[token, key] = entry.meta.uid
         self.desk.outbox.seen(object_key(token, key), entry.meta.resource_version)
         self._touch_job(entry.meta.uid)
+
+    def on_cluster(self, key: str, meta: ObjectMeta | None, now_ns: int) -> None:
+        """A RayCluster came, changed or (None) went: while it lives, its RayJob's room stays taken."""
+        world = self.world
+        owner = meta.controller if meta is not None else None
+        uid = owner.uid if owner is not None else ""
+        old = world.clusters.get(key, "")
+        if uid == old:
+            return
+        if old:
+            world.clusters_of[old].discard(key)
+            if not world.clusters_of[old]:
+                del world.clusters_of[old]
+        if uid:
+            world.clusters[key] = uid
+            world.clusters_of.setdefault(uid, set()).add(key)
+        else:
+            del world.clusters[key]
+        for touched in {uid, old}:
+            job = world.jobs.get(touched)
+            if job is not None:
+                self.on_job(job.kind.resource.token, job.meta.key, job.object, now_ns)
 
     def on_unit(self, key: str, view: QueueUnit | None) -> None:
         """A QueueUnit was added, changed or (None) deleted."""
@@ -319,7 +341,7 @@ class Engine:
             world.dirty_queues.update(world.tree)
 
 
-def _job_entry(kind: JobKind, job: Job, now_ns: int) -> JobEntry | None:
+def _job_entry(kind: JobKind, job: Job, now_ns: int, clusters_of: Mapping[str, set[str]]) -> JobEntry | None:
     try:
         meta = msgspec.convert(job.get("metadata"), ObjectMeta)
     except msgspec.ValidationError:
@@ -330,6 +352,6 @@ def _job_entry(kind: JobKind, job: Job, now_ns: int) -> JobEntry | None:
     if not meta.uid:
         return None
     try:
-        return JobEntry(kind, meta, job, facts_of(kind, job, meta), now_ns)
+        return JobEntry(kind, meta, job, facts_of(kind, job, meta, children_alive=meta.uid in clusters_of), now_ns)
     except JobError as error:
         return JobEntry(kind, meta, job, None, now_ns, f"{kind.resource.kind} {meta.key}: {error}")

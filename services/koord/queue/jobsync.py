@@ -27,11 +27,13 @@ NOT_COPIED = frozenset((TRACEPARENT, TRACE_AFTER, "kubectl.kubernetes.io/last-ap
 """Annotations of a job that mean nothing on its unit."""
 
 
-def facts_of(kind: JobKind, job: Job, meta: ObjectMeta) -> JobFacts:
-    """What the phase machine reads of a job; JobError names what is wrong."""
-    return JobFacts(
-        meta.uid, str(kind.status(job)), kind.suspended(job), meta.annotations.get(keys.JOB_DEQUEUE_TIMESTAMP, "")
-    )
+def facts_of(kind: JobKind, job: Job, meta: ObjectMeta, *, children_alive: bool = False) -> JobFacts:
+    """What the phase machine reads of a job; JobError names what is wrong.
+
+    ``children_alive``: something the job made still holds pods, so that a finished job still runs for the queue.
+    """
+    status = str(kind.status(job, children_alive=children_alive))
+    return JobFacts(meta.uid, status, kind.suspended(job), meta.annotations.get(keys.JOB_DEQUEUE_TIMESTAMP, ""))
 
 
 def eligible(kind: JobKind, job: Job, meta: ObjectMeta, facts: JobFacts, *, manage_all: bool) -> bool:

@@ -121,6 +121,8 @@ class Outbox:
 
     def seen(self, object_: str, version: str) -> bool:
         """The state stream shows the object at ``version``; True if its write is over with that."""
+        if object_ not in self._failures:
+            self._not_before.pop(object_, None)
         write = self._by_object.get(object_)
         if write is None or not write.settled or not at_least(version, write.settled):
             return False

@@ -25,7 +25,7 @@ from koord.kube.meta import PartialObject
 from koord.kube.priorities import PriorityClass
 from koord.kube.queues import NAMESPACE, Queue, QueueUnit
 from koord.kube.quotas import ElasticQuota
-from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, PODS, PRIORITY_CLASSES, QUEUE_UNITS, QUEUES
+from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, PODS, PRIORITY_CLASSES, QUEUE_UNITS, QUEUES, RAYCLUSTERS
 from koord.ledger.model import Item, LedgerUnavailable, Release
 from koord.queue.admission import Planned
 from koord.queue.engine import Engine
@@ -78,7 +78,7 @@ class QueueService:
         self._next_cycle_s = 0.0
         self._next_poll_s = 0.0
         self._due_s: float | None = None
-        self._leading = False
+        self._draining = False
         bus, bad = host.bus, self._on_bad
         self._caches: tuple[StateCache[Any], ...] = (
             StateCache(bus, NAMESPACES, PartialObject, self._on_namespace, on_bad=bad),
@@ -86,6 +86,7 @@ class QueueService:
             StateCache(bus, ELASTIC_QUOTAS, ElasticQuota, self._on_quota, on_bad=bad),
             StateCache(bus, QUEUES, Queue, self._on_queue, on_bad=bad),
             StateCache(bus, QUEUE_UNITS, QueueUnit, self._on_unit, on_bad=bad),
+            StateCache(bus, RAYCLUSTERS, PartialObject, self._on_cluster, on_bad=bad),
             UnitPods(bus, PODS, PodBrief, self._on_pod, on_bad=bad),
             *(
                 StateCache(bus, kind.resource, dict, self._on_job(token), on_bad=bad)
@@ -105,8 +106,8 @@ class QueueService:
         self._host.spawn(self._run(), "queue")
 
     async def drain(self) -> None:
-        """Stop; claims whose decision is published go on without us, the others are given back."""
-        self._leading = False
+        """Stop; claims whose decision is published go on without us, the others end with their lease."""
+        self._draining = True
         self._publisher.close()
         for cache in self._caches:
             await cache.close()
@@ -120,6 +121,10 @@ class QueueService:
             self._wake.set()
 
         return changed
+
+    def _on_cluster(self, change: Change[PartialObject]) -> None:
+        self.engine.on_cluster(change.key, change.new.metadata if change.new is not None else None, time.time_ns())
+        self._wake.set()
 
     def _on_unit(self, change: Change[QueueUnit]) -> None:
         self.engine.on_unit(change.key, change.new)
@@ -178,20 +183,20 @@ class QueueService:
         for cache in self._caches:
             await cache.synced()
         self._host.ready.open("synced")
-        await self._lease.acquire()
-        self._leading = True
-        self._host.spawn(self._until_lost(), "lease")
         self._host.spawn(self._renew(), "renew")
-        self.engine.desk.tick(time.time_ns())
-        self.engine.mark_all()
-        while not _cancelled():
-            await self._pass()
-            await self._sleep()
+        while not (self._draining or _cancelled()):
+            await self._lease.acquire()
+            self._host.spawn(self._until_lost(), "lease")
+            self.engine.desk.tick(time.time_ns())
+            self.engine.mark_all()
+            while self._lease.held and not _cancelled():
+                await self._pass()
+                await self._sleep()
 
     async def _until_lost(self) -> None:
+        """Wake the task that makes passes: it has to stop making them until the lease is its own again."""
         await self._lease.lost.wait()
-        if self._leading:
-            raise RuntimeError("the queue lease was lost; another instance leads")
+        self._wake.set()
 
     async def _renew(self) -> None:
         """Keep the leases of claims whose write is under way."""

@@ -70,6 +70,8 @@ class World:
 
     def __init__(self) -> None:
         self.jobs: dict[str, JobEntry] = {}
+        self.clusters: dict[str, str] = {}
+        self.clusters_of: dict[str, set[str]] = {}
         self.job_uids: dict[tuple[str, str], str] = {}
         self.units: dict[str, UnitEntry] = {}
         self.unit_keys: dict[str, str] = {}

@@ -102,20 +102,18 @@ class QuotaService:
         for cache in self._caches:
             await cache.synced()
         self._host.ready.open("synced")
-        leadership = await self._host.lead("quota")
-        self._role_epoch = leadership.epoch
-        self._keeper.all_limits_dirty()
-        self._limits_wake.set()
-        self._host.spawn(self._write_limits(), "quota-limits")
-        self._host.spawn(self._until_lost(leadership), "quota-lease")
         while not _cancelled():
-            begun = time.monotonic()
-            await self._tick()
-            await asyncio.sleep(max(0.05, PERIOD_S - (time.monotonic() - begun)))
-
-    async def _until_lost(self, leadership: Leadership) -> None:
-        await leadership.lost.wait()
-        raise RuntimeError("the quota lease was lost; another instance leads")
+            leadership = await self._host.lead("quota")
+            self._role_epoch = leadership.epoch
+            self._keeper.all_limits_dirty()
+            self._limits_wake.set()
+            limits = self._host.spawn(self._write_limits(leadership), "quota-limits")
+            while leadership.held and not _cancelled():
+                begun = time.monotonic()
+                await self._tick()
+                await asyncio.sleep(max(0.05, PERIOD_S - (time.monotonic() - begun)))
+            limits.cancel()
+            self._host.log.warning("the lease was lost, standing by", role="quota")
 
     # Changes ------------------------------------------------------------------------------------------------------
 
@@ -157,9 +155,9 @@ class QuotaService:
 
     # Limits to the ledger -----------------------------------------------------------------------------------------
 
-    async def _write_limits(self) -> None:
+    async def _write_limits(self, leadership: Leadership) -> None:
         """Write what changed at once; look at the ledger's epoch every five seconds, hints may be lost."""
-        while not _cancelled():
+        while leadership.held and not _cancelled():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(5.0):
                     await self._limits_wake.wait()
@@ -188,7 +186,8 @@ class QuotaService:
             batch = observations[start : start + BATCH]
             answer = await ledger.observe(batch, role="quota", role_epoch=self._role_epoch)
             if answer.status == "stale":
-                raise RuntimeError("another instance writes the limits; this one is no longer the leader")
+                self._host.log.warning("the ledger knows a newer quota leader; this one waits for its lease to end")
+                return False
             if answer.status != "ok":
                 return False
             _limits.inc(len(batch))

@@ -1,0 +1,194 @@
+"""The engine without wires: what it decides on what it is told."""
+
+import time
+from typing import Any
+
+import msgspec
+
+from koord.contracts.decisions import Create, Delete, Patch
+from koord.contracts.results import Result
+from koord.kube.meta import ObjectMeta, OwnerReference
+from koord.kube.queues import Queue, QueueUnit
+from koord.kube.quotas import ElasticQuota
+from koord.kube.resources import RAYJOBS, TFJOBS
+from koord.ledger.model import ClaimAnswer, Item, Short
+from koord.queue.engine import Engine
+from koord.telemetry.spans import Spans
+from tests.queue.harness import tfjob
+
+NAME = "quota.scheduling.koordinator.sh/name"
+
+
+def made_engine() -> Engine:
+    engine = Engine("test", Spans(), {})
+    engine.desk.tick(time.time_ns())
+    for name in ("koord-queue", "team"):
+        engine.on_namespace(name, True)
+    body = {"metadata": {"name": "q", "namespace": "q", "uid": "uid-q"}, "spec": {"max": {"cpu": "4"}}}
+    engine.on_quota("q/q", msgspec.convert(body, ElasticQuota))
+    labels = {"create-by-koordqueue": "true"}
+    meta = {"name": "q", "namespace": "koord-queue", "uid": "uid-queue", "resourceVersion": "1", "labels": labels}
+    engine.on_queue("q", msgspec.convert({"metadata": meta, "spec": {"queuePolicy": "Priority"}}, Queue))
+    engine.reconcile()
+    settle(engine)
+    return engine
+
+
+def settle(engine: Engine) -> list[Any]:
+    """Take the decisions of a pass and answer each as done."""
+    decisions = [decision for decision, _ in engine.decisions()]
+    for decision in decisions:
+        engine.on_result(Result(decision.id, "done"))
+    return decisions
+
+
+def put_job(engine: Engine, name: str = "a", version: int = 1, **meta: Any) -> dict[str, Any]:
+    job = tfjob(name, "q", **meta)
+    job["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": str(version)}
+    engine.on_job(TFJOBS.token, f"team/{name}", job, 1)
+    return job
+
+
+def put_unit(engine: Engine, create: Create, version: int = 1, **status: Any) -> QueueUnit:
+    body = msgspec.json.decode(create.body)
+    body["metadata"] |= {"uid": f"uid-{create.name}", "resourceVersion": str(version)}
+    body["status"] = status
+    unit = view(body)
+    engine.on_unit(unit.key, unit)
+    return unit
+
+
+def view(body: dict[str, Any]) -> QueueUnit:
+    return msgspec.json.decode(msgspec.json.encode(body), type=QueueUnit)
+
+
+def created(engine: Engine) -> Create:
+    engine.reconcile()
+    (create,) = [each for each in settle(engine) if isinstance(each, Create)]
+    return create
+
+
+def test_a_job_makes_one_unit_however_often_it_is_seen() -> None:
+    engine = made_engine()
+    put_job(engine)
+    create = created(engine)
+    assert (create.namespace, create.name, create.owner_uid) == ("team", "a-tf-qu", "uid-a")
+    body = msgspec.json.decode(create.body)
+    assert body["spec"]["resource"] == {"cpu": "2"} == body["spec"]["request"]
+    assert body["metadata"]["ownerReferences"][0]["controller"] is True
+    put_unit(engine, create)
+    put_job(engine, version=2)
+    engine.reconcile()
+    assert [each for each in settle(engine) if isinstance(each, Create)] == []
+
+
+def test_a_name_that_another_unit_has_gets_the_hashed_form() -> None:
+    engine = made_engine()
+    put_job(engine)
+    create = created(engine)
+    body = msgspec.json.decode(create.body)
+    body["metadata"] |= {"uid": "uid-other", "resourceVersion": "1", "ownerReferences": []}
+    engine.on_unit("team/a-tf-qu", view(body))
+    engine.world.dirty_jobs.add("uid-a")
+    engine.desk.tick(time.time_ns() + 10**9)
+    second = created(engine)
+    assert second.name.startswith("a-tf-qu-") and len(second.name) == len("a-tf-qu-") + 8
+
+
+def test_a_job_made_anew_waits_for_the_old_unit_to_go() -> None:
+    engine = made_engine()
+    put_job(engine)
+    create = created(engine)
+    unit = put_unit(engine, create)
+    engine.on_job(TFJOBS.token, "team/a", None, 2)
+    job = tfjob("a", "q")
+    job["metadata"] |= {"uid": "uid-new", "resourceVersion": "9"}
+    engine.on_job(TFJOBS.token, "team/a", job, 3)
+    engine.reconcile()
+    decisions = settle(engine)
+    assert [each.target.uid for each in decisions if isinstance(each, Delete)] == [unit.metadata.uid]
+    assert not [each for each in decisions if isinstance(each, Create)]
+    engine.on_unit(unit.key, None)
+    assert created(engine).owner_uid == "uid-new"
+
+
+def test_an_answer_that_came_too_late_gives_the_claim_back() -> None:
+    engine = made_engine()
+    put_job(engine)
+    create = created(engine)
+    unit = put_unit(engine, create)
+    engine.reconcile()
+    planned = engine.admission.plan({"admitted/q": Item({"cpu": 4000}, {}, {})})
+    assert [one.key for one in planned] == [unit.key]
+    engine.on_unit(unit.key, None)
+    assert engine.admission.judge(planned, [ClaimAnswer("ok", 7, 1)], 0)
+    assert [one.token for one in engine.admission.to_release] == [7]
+    assert not engine.admission.in_flight
+
+
+def test_the_ledgers_conflict_is_told_in_the_queues_words() -> None:
+    engine = made_engine()
+    put_job(engine)
+    unit = put_unit(engine, created(engine))
+    engine.reconcile()
+    planned = engine.admission.plan({"admitted/q": Item({"cpu": 4000}, {}, {})})
+    short = Short("admitted/q", "cpu", "amount", 2000, 500)
+    engine.admission.judge(planned, [ClaimAnswer("conflict", shorts=(short,))], 0)
+    waiting = engine.world.queues["q"].waiting
+    held = waiting.get(unit.metadata.uid)
+    assert held is not None
+    refusal = waiting.refusal(held.shape)
+    assert refusal is not None and (refusal.message, refusal.available) == (
+        "limited quotaName:q, limited resKey:cpu,",
+        500,
+    )
+    assert not waiting.hopeful()
+    assert not engine.on_room(["quota/q", "node/n1"])
+    assert engine.on_room(["admitted/q"])
+    assert engine.admission.judge([], [], 0)
+    closed = engine.admission.plan({"admitted/q": Item({"cpu": 4000}, {}, {})})
+    assert not engine.admission.judge(closed, [ClaimAnswer("closed")], 0)
+
+
+def test_decision_one_carries_the_claim_and_decision_two_follows_the_stream() -> None:
+    engine = made_engine()
+    job = put_job(engine)
+    create = created(engine)
+    unit = put_unit(engine, create)
+    engine.reconcile()
+    planned = engine.admission.plan({"admitted/q": Item({"cpu": 4000}, {}, {})})
+    engine.admission.judge(planned, [ClaimAnswer("ok", 7, 3)], 0)
+    (first,) = [decision for decision, _ in engine.decisions() if isinstance(decision, Patch)]
+    assert first.claim is not None and (first.claim.claim, first.claim.token, first.claim.epoch) == (
+        planned[0].claim.id, 7, 3
+    )  # fmt: skip
+    assert (first.subresource, first.target.uid, first.target.resource_version) == ("status", unit.metadata.uid, "1")
+    engine.reconcile()
+    assert not [each for each, _ in engine.decisions() if isinstance(each, Patch)]
+    engine.on_result(Result(first.id, "done", resource_version="2"))
+    put_unit(engine, create, 2, **msgspec.json.decode(first.body)["status"])
+    engine.reconcile()
+    (second,) = [decision for decision, _ in engine.decisions() if isinstance(decision, Patch)]
+    assert second.target.resource == TFJOBS.token and second.target.uid == job["metadata"]["uid"]
+    body = msgspec.json.decode(second.body)
+    assert body["spec"]["runPolicy"]["suspend"] is False
+    allocated = msgspec.json.decode(first.body)["status"]["lastAllocateTime"]
+    assert body["metadata"]["annotations"]["koord-queue/job-dequeue-timestamp"] == allocated
+
+
+def test_a_finished_rayjob_holds_its_room_while_its_cluster_lives() -> None:
+    engine = made_engine()
+    job = {
+        "metadata": {"name": "r", "namespace": "team", "uid": "uid-r", "resourceVersion": "1", "labels": {NAME: "q"}},
+        "spec": {"suspend": False, "rayClusterSpec": {"headGroupSpec": {"template": {"spec": {"containers": []}}}}},
+        "status": {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"},
+    }
+    owner = OwnerReference(api_version="ray.io/v1", kind="RayJob", name="r", uid="uid-r", controller=True)
+    cluster = ObjectMeta(name="r-x", namespace="team", uid="uid-c", owner_references=[owner])
+    engine.on_cluster("team/r-x", cluster, 1)
+    engine.on_job(RAYJOBS.token, "team/r", job, 1)
+    facts = engine.world.jobs["uid-r"].facts
+    assert facts is not None and facts.status == "Running"
+    engine.on_cluster("team/r-x", None, 2)
+    facts = engine.world.jobs["uid-r"].facts
+    assert facts is not None and facts.status == "Succeeded"
