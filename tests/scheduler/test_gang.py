@@ -6,7 +6,7 @@ import pytest
 
 from koord.scheduler.engine.placement import PodInfo
 from koord.scheduler.gang.book import GangBook, GangSettings
-from koord.scheduler.gang.planner import GroupPlan, plan_group
+from koord.scheduler.gang.planner import GroupPlan, GroupPlanning
 from tests.scheduler.clusters import Bed, requests
 
 PREFIX = "gang.scheduling.koordinator.sh/"
@@ -32,7 +32,10 @@ class Gangs:
     def plan(self, pods: list[PodInfo]) -> GroupPlan:
         gang = self.book.of(pods[0].uid)
         assert gang is not None
-        return plan_group(self.bed.engine, self.book, gang, pods)
+        planning = GroupPlanning(self.bed.engine, self.book, gang, pods)
+        while not planning.step(0.0):  # the shortest slices there are
+            pass
+        return planning.result()
 
 
 @pytest.mark.parametrize(

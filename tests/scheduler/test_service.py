@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 from koord.accounting.takes import Take
 from koord.bus.questions import ask
@@ -11,6 +12,7 @@ from koord.ledger.model import ClaimRequest, Member
 from koord.scheduler.queueing.queue import QueueSettings
 from koord.scheduler.settings import SchedulerSettings
 from koord.telemetry.context import TraceContext
+from koord.telemetry.metrics import render
 from koord.telemetry.spans import Spans
 from tests.scheduler.outside import outside, scheduler, until
 
@@ -37,6 +39,9 @@ async def test_pods_are_bound_with_trace_and_event(nats_url: str, redis_url: str
             items = await world.ledger.items("node/")
             assert sum(item.used.get("pods", 0) for item in items.values()) == 9
             assert all(item.held.get("pods", 0) == 0 for item in items.values())
+            line = 'scheduler_schedule_attempts_total{profile="koord-scheduler",result="scheduled"}'
+            assert float(re.search(re.escape(line) + r" (\S+)", render().decode())[1]) >= 9  # type: ignore[index]
+            await until(lambda: 'scheduler_cache_size{type="nodes"} 3.0' in render().decode(), "gauges")
 
 
 async def test_what_does_not_fit_is_told_and_woken(nats_url: str, redis_url: str, cluster: str) -> None:

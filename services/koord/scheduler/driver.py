@@ -200,6 +200,7 @@ class Driver:
             return
         metrics.claim_seconds.observe(time.perf_counter() - start)
         end_ns = time.time_ns()
+        metrics.attempt_seconds.observe((end_ns - began_ns) / 1e9)
         now = time.monotonic()
         accepted: list[Flight] = []
         for (plan, plan_context, context), request, answer in zip(sent, requests, answers, strict=True):
@@ -234,6 +235,8 @@ class Driver:
         self._conflicts.pop(unit.key, None)
         gone = [pod.uid for pod, _ in plan.members if pod.uid not in self._world.pending]
         if gone:
+            for uid in gone:
+                self._world.engine.forget(uid)
             # Members that went while the ledger was asked. A Strict gang is planned anew, others go on without them.
             if unit.group and request.strict:
                 self._binds.release(Release(request.id, answer.token))

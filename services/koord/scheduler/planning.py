@@ -8,7 +8,7 @@ from koord.scheduler import metrics
 from koord.scheduler.claiming import Planned
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, Outcome, Placed, PodInfo
-from koord.scheduler.gang.planner import plan_group
+from koord.scheduler.gang.planner import GroupPlanning
 from koord.scheduler.queueing.queue import SchedulingQueue, Unit
 from koord.scheduler.world import World
 
@@ -37,7 +37,7 @@ class Planner:
         while index < len(units):
             unit = units[index]
             if unit.group:
-                made = self._group(unit)
+                made = await self._group(unit)
                 if made is not None:
                     planned.append(made)
                 index += 1
@@ -80,7 +80,7 @@ class Planner:
                 self._refused(unit, [(pod, outcome)], outcome.plugins, now)
         return positions[done] if done < len(pods) else stop
 
-    def _group(self, unit: Unit) -> Planned | None:
+    async def _group(self, unit: Unit) -> Planned | None:
         now = monotonic()
         pods = list(unit.pods.values())
         book = self._world.book
@@ -95,7 +95,12 @@ class Planner:
             unit.message = hold
             self._queue.regate(unit)
             return None
-        plan = plan_group(self._engine, book, gang, pods)
+        planning = GroupPlanning(self._engine, book, gang, pods)
+        finished = planning.step(perf_counter() + SLICE_S)
+        while not finished:
+            await asyncio.sleep(0)  # a member that goes meanwhile is noticed when the claim is answered
+            finished = planning.step(perf_counter() + SLICE_S)
+        plan = planning.result()
         if plan.placed:
             for pod, diagnosis in plan.failed:
                 self._tell(pod, diagnosis)
@@ -108,6 +113,9 @@ class Planner:
         self, unit: Unit, failed: list[tuple[PodInfo, Diagnosis]], rejecters: frozenset[str], now: float
     ) -> None:
         """Park the unit, or back off if a plugin failed; tell every pod."""
+        if not unit.pods:
+            self._queue.remove(unit.key)  # its pods went while they were planned
+            return
         message = failed[0][1].message
         if any(diagnosis.error for _, diagnosis in failed):
             self._error.inc(len(failed))

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from koord.accounting.requests import nonzero_request, pod_request
+from koord.kube.meta import decode
 from koord.kube.pods import PodSpec, SchedulingGate
 
 _ABSENT = msgspec.Raw(b"")
@@ -39,7 +40,7 @@ class PodShape:
             raise PodShapeError(self._failure)
         if self._spec is None:
             try:
-                self._spec = msgspec.json.decode(_assemble(self.parts), type=PodSpec)
+                self._spec = decode(PodSpec, _assemble(self.parts))
             except msgspec.ValidationError as error:
                 self._failure = f"spec: {error}"
                 raise PodShapeError(self._failure) from error

@@ -38,95 +38,100 @@ def member_order(pod: PodInfo) -> tuple[int, int, str]:
     return (-pod.priority, index, pod.ref.name)
 
 
-def plan_group(engine: Engine, book: GangBook, gang: Gang, pods: Sequence[PodInfo]) -> GroupPlan:
-    """Place the pending members ``pods`` of the group of ``gang``; what is not accepted is taken back."""
-    group_id = gang.ref.group_id
-    if len(pods) > LARGEST:
-        text = f"GangGroup {group_id!r} has {len(pods)} pending members, one claim holds at most {LARGEST}"
-        told = Diagnosis(text, frozenset((PLUGIN,)), (), len(engine.cluster))
-        return GroupPlan([], [(pod, told) for pod in pods], False, told.plugins)
-    ordered = sorted(pods, key=member_order)
-    outcomes: list[Outcome] = []
-    done = 0
-    while done < len(ordered):
-        done += engine.place(ordered[done:], outcomes)
-    placed = [(pod, outcome) for pod, outcome in zip(ordered, outcomes, strict=True) if isinstance(outcome, Placed)]
-    failed = [(pod, outcome) for pod, outcome in zip(ordered, outcomes, strict=True) if isinstance(outcome, Diagnosis)]
-    group = book.group(gang)
-    complete = all(book.valid(each, _waiting(book, each, placed)) for each in group)
-    rejecters = frozenset((PLUGIN,)).union(*(diagnosis.plugins for _, diagnosis in failed))
-    if complete:
-        return GroupPlan(placed, failed, True, rejecters)
-    if placed and all(each.ref.mode == keys.NON_STRICT for each in group):
-        return GroupPlan(placed, _gang_texts(engine, book, group_id, failed, len(placed)), False, rejecters)
-    for pod, _ in placed:
-        engine.forget(pod.uid)
-    if not failed:
-        # Everybody found a place and it is still too few: members are missing under the match policy.
+class GroupPlanning:
+    """Planning the pending members ``pods`` of the group of ``gang``: ``step`` until True, then ``result``."""
+
+    def __init__(self, engine: Engine, book: GangBook, gang: Gang, pods: Sequence[PodInfo]) -> None:
+        self._engine = engine
+        self._book = book
+        self._group = book.group(gang)
+        self._group_id = gang.ref.group_id
+        self._pods = sorted(pods, key=member_order)
+        self._outcomes: list[Outcome] = []
+        self._too_many = len(pods) > LARGEST
+
+    def step(self, until: float = float("inf")) -> bool:
+        """Place members until all were tried (True) or ``perf_counter()`` passes ``until``."""
+        if self._too_many:
+            return True
+        done = len(self._outcomes)
+        if done < len(self._pods):
+            self._engine.place(self._pods[done:], self._outcomes, until=until)
+        return len(self._outcomes) == len(self._pods)
+
+    def result(self) -> GroupPlan:
+        """Accept or take back."""
+        if self._too_many:
+            text = (
+                f"GangGroup {self._group_id!r} has {len(self._pods)} pending members, one claim holds at most {LARGEST}"
+            )
+            told = Diagnosis(text, frozenset((PLUGIN,)), (), len(self._engine.cluster))
+            return GroupPlan([], [(pod, told) for pod in self._pods], False, told.plugins)
+        both = list(zip(self._pods, self._outcomes, strict=True))
+        placed = [(pod, outcome) for pod, outcome in both if isinstance(outcome, Placed)]
+        failed = [(pod, outcome) for pod, outcome in both if isinstance(outcome, Diagnosis)]
+        waiting = {gang.ref.id: self._waiting(gang, placed) for gang in self._group}
+        complete = all(self._book.valid(gang, waiting[gang.ref.id]) for gang in self._group)
+        rejecters = frozenset((PLUGIN,)).union(*(diagnosis.plugins for _, diagnosis in failed))
+        if complete:
+            return GroupPlan(placed, failed, True, rejecters)
+        if placed and all(gang.ref.mode == keys.NON_STRICT for gang in self._group):
+            return GroupPlan(placed, self._texts(failed, len(placed)), False, rejecters)
+        for pod, _ in placed:
+            self._engine.forget(pod.uid)
+        if not failed:
+            return GroupPlan([], self._too_few(waiting, rejecters), False, rejecters)
+        root, rest = failed[0], [pod for pod in self._pods if pod is not failed[0][0]]
+        told_all = self._texts([root], len(placed)) + self._followers(root, rest, len(placed))
+        return GroupPlan([], told_all, False, rejecters)
+
+    def _waiting(self, gang: Gang, placed: list[tuple[PodInfo, Placed]]) -> int:
+        """Members placed now plus those placed before and not yet bound."""
+        return len(gang.planned) + sum(pod.uid in gang.pending for pod, _ in placed)
+
+    def _too_few(self, waiting: dict[str, int], rejecters: frozenset[str]) -> list[tuple[PodInfo, Diagnosis]]:
+        """Everybody found a place and it is still too few: members are missing under the match policy."""
         missing = ", ".join(
-            f"{each.ref.id} has {_waiting(book, each, placed)} of {each.ref.min}"
-            for each in group
-            if not book.valid(each, _waiting(book, each, placed))
+            f"{gang.ref.id} has {waiting[gang.ref.id]} of {gang.ref.min}"
+            for gang in self._group
+            if not self._book.valid(gang, waiting[gang.ref.id])
         )
-        told = Diagnosis(f"gang group {group_id}: too few members: {missing}", rejecters, (), len(engine.cluster))
-        return GroupPlan([], [(pod, told) for pod in ordered], False, rejecters)
-    told_all = _gang_texts(engine, book, group_id, failed[:1], len(placed))
-    others = [pod for pod in ordered if pod is not failed[0][0]]
-    return GroupPlan(
-        [], told_all + _followers(engine, book, group_id, failed[0], others, len(placed)), False, rejecters
-    )
+        text = f"gang group {self._group_id}: too few members: {missing}"
+        told = Diagnosis(text, rejecters, (), len(self._engine.cluster))
+        return [(pod, told) for pod in self._pods]
 
+    def _rejection(self, pod: PodInfo) -> str:
+        gang = self._book.of(pod.uid)
+        return f'Gang "{gang.ref.id if gang else ""}" gets rejected due to pod is unschedulable'
 
-def _waiting(book: GangBook, gang: Gang, placed: list[tuple[PodInfo, Placed]]) -> int:
-    """Members placed now plus those placed before and not yet bound."""
-    return len(gang.planned) + sum(1 for pod, _ in placed if book.of(pod.uid) is gang and pod.uid in gang.pending)
+    def _texts(self, failed: list[tuple[PodInfo, Diagnosis]], waiting: int) -> list[tuple[PodInfo, Diagnosis]]:
+        """The root cause keeps its own reasons, the gang's rejection is added; later ones only follow it."""
+        if not failed:
+            return []
+        pod, diagnosis = failed[0]
+        root = msgspec.structs.replace(
+            diagnosis,
+            message=f"{diagnosis.message} {self._rejection(pod)}",
+            plugins=diagnosis.plugins | {PLUGIN},
+        )
+        return [(pod, root), *self._followers(failed[0], [pod for pod, _ in failed[1:]], waiting)]
 
-
-def _failure(group_id: str, root: tuple[PodInfo, Diagnosis], waiting: int) -> str:
-    pod, diagnosis = root
-    return (
-        f'GangGroup "{group_id}" gets rejected due to member Pod "{pod.ref.namespace}/{pod.ref.name}" is unschedulable '
-        f'with reason "{diagnosis.message}", alreadyWaitForBound: {waiting}'
-    )
-
-
-def _rejection(book: GangBook, pod: PodInfo) -> str:
-    gang = book.of(pod.uid)
-    return f'Gang "{gang.ref.id if gang else ""}" gets rejected due to pod is unschedulable'
-
-
-def _gang_texts(
-    engine: Engine, book: GangBook, group_id: str, failed: list[tuple[PodInfo, Diagnosis]], waiting: int
-) -> list[tuple[PodInfo, Diagnosis]]:
-    """The root cause keeps its own reasons, the gang's rejection is added; later ones only follow it."""
-    if not failed:
-        return []
-    pod, diagnosis = failed[0]
-    root = msgspec.structs.replace(
-        diagnosis, message=f"{diagnosis.message} {_rejection(book, pod)}", plugins=diagnosis.plugins | {PLUGIN}
-    )
-    rest = _followers(engine, book, group_id, failed[0], [pod for pod, _ in failed[1:]], waiting)
-    return [(pod, root), *rest]
-
-
-def _followers(
-    engine: Engine,
-    book: GangBook,
-    group_id: str,
-    root: tuple[PodInfo, Diagnosis],
-    pods: list[PodInfo],
-    waiting: int,
-) -> list[tuple[PodInfo, Diagnosis]]:
-    """Members that are not the root cause are told who is."""
-    failure = _failure(group_id, root, waiting)
-    total = len(engine.cluster)
-    told: dict[str, Diagnosis] = {}
-    found: list[tuple[PodInfo, Diagnosis]] = []
-    for pod in pods:
-        rejection = _rejection(book, pod)
-        diagnosis = told.get(rejection)
-        if diagnosis is None:
-            message = f"0/{total} nodes are available: {failure}. {rejection}"
-            diagnosis = told[rejection] = Diagnosis(message, root[1].plugins | {PLUGIN}, root[1].reasons, total)
-        found.append((pod, diagnosis))
-    return found
+    def _followers(
+        self, root: tuple[PodInfo, Diagnosis], pods: list[PodInfo], waiting: int
+    ) -> list[tuple[PodInfo, Diagnosis]]:
+        """Members that are not the root cause are told who is."""
+        pod, diagnosis = root
+        failure = (
+            f'GangGroup "{self._group_id}" gets rejected due to member Pod "{pod.ref.namespace}/{pod.ref.name}" is '
+            f'unschedulable with reason "{diagnosis.message}", alreadyWaitForBound: {waiting}'
+        )
+        total = len(self._engine.cluster)
+        told: dict[str, Diagnosis] = {}
+        found: list[tuple[PodInfo, Diagnosis]] = []
+        for follower in pods:
+            rejection = self._rejection(follower)
+            if rejection not in told:
+                message = f"0/{total} nodes are available: {failure}. {rejection}"
+                told[rejection] = Diagnosis(message, diagnosis.plugins | {PLUGIN}, diagnosis.reasons, total)
+            found.append((follower, told[rejection]))
+        return found
