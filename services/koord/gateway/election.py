@@ -13,7 +13,7 @@ import msgspec
 from koord.gateway.api import Api, ApiUnavailable
 from koord.gateway.leanclient import RequestFailed
 from koord.gateway.objects import read_status
-from koord.kube.meta import micro_rfc3339
+from koord.kube.meta import micro_rfc3339, parse_time
 from koord.kube.resources import LEASES, NAMESPACES
 from koord.runtime.ending import end
 from koord.telemetry.logs import get_logger
@@ -22,6 +22,8 @@ log = get_logger("koord.gateway.election")
 
 MARGIN_S = 1.0
 """The role is given up this long before another may take it."""
+SKEW_S = 0.5
+"""How far two clocks may be apart."""
 
 
 class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -91,9 +93,7 @@ class LeaseElection:
                     now = (holder, lease.metadata.resource_version)
                     if now != seen:
                         seen, seen_at = now, begun
-                    # Only our own clock counts: the Lease is free when it has not changed for its duration.
-                    duration = float(lease.spec.lease_duration_seconds or self._duration_s)
-                    if not holder or holder == self._identity or begun - seen_at > duration:
+                    if not holder or holder == self._identity or self._is_free(lease.spec, begun - seen_at):
                         transitions = (lease.spec.lease_transitions or 0) + (holder != self._identity)
                         taken = _Lease(lease.metadata, self._spec(transitions))
                         if await self._write(taken, "update"):
@@ -158,6 +158,22 @@ class LeaseElection:
             return False
         self._renewed = begun
         return True
+
+    def _is_free(self, spec: _Spec, unchanged_s: float) -> bool:
+        """Whether the holder is dead: the Lease did not change for its duration by our clock alone.
+
+        Or for two renewals, if by the clock of the wall it has run out as well: who starts right after a crash need not
+        wait for the whole duration again. A clock that is wrong can then cost at most what the ledger fences anyway.
+        """
+        duration = float(spec.lease_duration_seconds or self._duration_s)
+        if unchanged_s > duration:
+            return True
+        if unchanged_s < 2 * self._renew_s or not spec.renew_time:
+            return False
+        try:
+            return time.time() > parse_time(spec.renew_time) + duration + SKEW_S
+        except ValueError:
+            return False
 
     async def _read(self) -> _Lease | None:
         answer = await self._api.once("get", LEASES.path(self._namespace, self._name))
