@@ -2,19 +2,22 @@
 
 import json
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koord.localcluster.api.builtin import CRDS, NODES, PODS, PRIORITY_CLASSES
+from koord.localcluster.api.app import App
+from koord.localcluster.api.builtin import CRDS, PODS, PRIORITY_CLASSES
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.listing import Pager, list_page
 from koord.localcluster.api.pods import bind
 from koord.localcluster.api.protobuf import MAGIC, decode_protobuf
 from koord.localcluster.api.requests import Query, View, wanted_view
 from koord.localcluster.api.selecting import compile_match, select
-from koord.localcluster.api.store import same_json
+from koord.localcluster.api.store import encode, same_json
+from koord.localcluster.api.tables import table
 from koord.localcluster.api.watchcache import Entry
 from koord.localcluster.clusterapi import ApiError
 from tests.localcluster.api.rig import pod
@@ -71,14 +74,67 @@ FULL_NODE = {
     "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}], "unschedulable": True},
     "status": {"allocatable": {"cpu": "1"}, "conditions": [{"type": "Ready"}]},
 }
+FULL_JOB = {
+    "metadata": {"name": "j"},
+    "spec": {
+        "parallelism": 2,
+        "completions": 2,
+        "suspend": True,
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": FULL_POD["spec"]},
+    },
+    "status": {"conditions": [{"type": "Complete", "status": "True"}], "startTime": "2026-01-01T00:00:00Z"},
+}
+FULL_DEFINITION = {
+    "metadata": {"name": "as.b.c"},
+    "spec": {
+        "group": "b.c",
+        "scope": "Namespaced",
+        "names": {"plural": "as", "kind": "A", "shortNames": ["a"], "categories": ["all"]},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {},
+                "subresources": {"status": {}, "scale": {"specReplicasPath": ".a", "statusReplicasPath": ".b"}},
+                "additionalPrinterColumns": [{"name": "a", "type": "string", "jsonPath": ".a"}],
+                "selectableFields": [{"jsonPath": ".spec.a"}],
+            }
+        ],
+    },
+}
+FULL_EVENT = {
+    "metadata": {"name": "e"},
+    "involvedObject": {"kind": "Pod", "namespace": "default", "name": "a"},
+    "source": {"component": "c"},
+    "series": {"count": 1, "lastObservedTime": "2026-01-01T00:00:00Z"},
+    "message": "m",
+    "count": 1,
+}
+FULL_SERVICE = {"metadata": {"name": "s"}, "spec": {"selector": {"a": "b"}, "ports": [{"port": 80}]}}
+FULL_PRIORITY = {"metadata": {"name": "p"}, "value": 1, "globalDefault": True, "preemptionPolicy": "Never"}
+FULL_NAMESPACE = {"metadata": {"name": "x"}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+KINDS: dict[str, dict[str, Any]] = {
+    "pods": FULL_POD,
+    "nodes": FULL_NODE,
+    "jobs.batch": FULL_JOB,
+    "deployments.apps": FULL_JOB,
+    "cronjobs.batch": FULL_JOB,
+    "customresourcedefinitions.apiextensions.k8s.io": FULL_DEFINITION,
+    "events": FULL_EVENT,
+    "services": FULL_SERVICE,
+    "priorityclasses.scheduling.k8s.io": FULL_PRIORITY,
+    "namespaces": FULL_NAMESPACE,
+}
 PATHS = st.lists(st.integers(0, 7), min_size=1, max_size=6)
 
 
-@settings(max_examples=400, deadline=None)
-@given(PATHS, VALUES, st.sampled_from(["pods", "nodes"]))
+@settings(max_examples=800, deadline=None)
+@given(PATHS, VALUES, st.sampled_from(sorted(KINDS)))
 def test_a_broken_object_is_refused_or_stored_whole(path: list[int], value: Any, kind: str) -> None:
-    resource, body = (PODS, FULL_POD) if kind == "pods" else (NODES, FULL_NODE)
-    cluster = CLUSTER
+    cluster, body = CLUSTER, KINDS[kind]
+    resource = cluster.resource(kind)
     version = cluster.store.version
     namespace = "default" if resource.namespaced else None
     broken = _mutated(json.loads(json.dumps(body)), path, value)
@@ -91,6 +147,8 @@ def test_a_broken_object_is_refused_or_stored_whole(path: list[int], value: Any,
         return
     stored = json.loads(raw)
     entry = cluster.find(resource, namespace, stored["metadata"]["name"])
+    route = next(route for route in cluster.registry.routes.values() if route.resource is resource)
+    encode(table(route, [stored], {}, "Metadata", headers=True))
     # Patched at random as well, then removed.
     for subresource in (None, "status"):
         try:
@@ -99,11 +157,109 @@ def test_a_broken_object_is_refused_or_stored_whole(path: list[int], value: Any,
             )
         except ApiError as error:
             assert 400 <= error.code < 500, repr(error)
-    current = cluster.find(resource, namespace, entry.name)
-    cluster.remove(resource, current, json.loads(current.raw))
+    for left in cluster.collection(resource).entries(namespace):
+        if left.name == entry.name:
+            cluster.remove(resource, left, json.loads(left.raw))
 
 
 CLUSTER = Cluster(first_version=1)
+SEGMENTS = st.sampled_from(
+    [
+        "api",
+        "apis",
+        "v1",
+        "batch",
+        "apps",
+        "events.k8s.io",
+        "namespaces",
+        "default",
+        "pods",
+        "nodes",
+        "jobs",
+        "events",
+        "bindings",
+        "a",
+        "status",
+        "scale",
+        "binding",
+        "eviction",
+        "finalize",
+        "openapi",
+        "v3",
+        "version",
+        "healthz",
+        "",
+        "..",
+        "%2F",
+        "é",
+    ]
+)
+QUERIES = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "watch",
+                "limit",
+                "continue",
+                "resourceVersion",
+                "resourceVersionMatch",
+                "sendInitialEvents",
+                "allowWatchBookmarks",
+                "dryRun",
+                "labelSelector",
+                "fieldSelector",
+                "timeoutSeconds",
+                "includeObject",
+                "gracePeriodSeconds",
+            ]
+        ),
+        st.sampled_from(
+            ["", "0", "1", "-1", "true", "x", "All", "Exact", "NotOlderThan", "a=b", "metadata.name=a", "é"]
+        ),
+    ),
+    max_size=3,
+)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(
+    st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]),
+    st.lists(SEGMENTS, max_size=7),
+    QUERIES,
+    st.sampled_from(["application/json", "application/merge-patch+json", "application/json-patch+json", "x", ""]),
+    st.one_of(st.just(b""), st.binary(max_size=8), VALUES.map(encode), st.just(encode(FULL_POD))),
+)
+async def test_any_request_is_answered_without_a_fault(
+    method: str, path: list[str], query: list[tuple[str, str]], content_type: str, body: bytes
+) -> None:
+    app = App(Cluster(first_version=1), "token", "here")
+    accept = b"application/json;as=Table;v=v1;g=meta.k8s.io" if len(body) % 2 else b"*/*"
+    headers = [(b"authorization", b"Bearer token"), (b"content-type", content_type.encode()), (b"accept", accept)]
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": "/" + "/".join(path),
+        "query_string": urlencode(query).encode(),
+        "headers": headers,
+    }
+    messages: list[dict[str, Any]] = [
+        {"type": "http.request", "body": body, "more_body": False},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0) if messages else {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    status = sent[0]["status"]
+    assert status < 500 or status == 504, sent
+    if status >= 400:
+        answer = json.loads(sent[1]["body"])
+        assert answer["kind"] == "Status" and answer["code"] == status and answer["message"]
 
 
 @settings(max_examples=200, deadline=None)
