@@ -9,6 +9,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
 import aiohttp
@@ -189,7 +190,7 @@ class Reflector:
             query = {"limit": str(PAGE)}
             if token:
                 query["continue"] = token
-            async with self._session.get(self._url(), params=query, headers=self._headers()) as answer:
+            async with self._get(query) as answer:
                 body = await answer.read()
                 if answer.status == 410:
                     raise Expired
@@ -232,7 +233,7 @@ class Reflector:
             "timeoutSeconds": str(int(_WATCH_S * random.uniform(0.8, 1.2))),
         }
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=_QUIET_S)
-        async with self._session.get(self._url(), params=query, headers=self._headers(), timeout=timeout) as answer:
+        async with self._get(query, timeout=timeout) as answer:
             if answer.status == 410:
                 raise Expired
             if answer.status != 200:
@@ -345,14 +346,20 @@ class Reflector:
         if self._on_state is not None:
             self._on_state(self)
 
-    def _url(self) -> str:
-        return f"{self._access.url}{self.resource.path('')}"
-
-    def _headers(self) -> dict[str, str]:
+    def _get(
+        self, query: dict[str, str], *, timeout: aiohttp.ClientTimeout | None = None
+    ) -> "AbstractAsyncContextManager[aiohttp.ClientResponse]":
+        access = self._access
         headers = {"Accept": "application/json"}
-        if self._access.authorization:
-            headers["Authorization"] = self._access.authorization
-        return headers
+        if access.authorization:
+            headers["Authorization"] = access.authorization
+        return self._session.get(
+            f"{access.url}{self.resource.path()}",
+            params=query,
+            headers=headers,
+            server_hostname=access.server_name or None,
+            timeout=timeout or aiohttp.ClientTimeout(total=120.0, sock_connect=10.0),
+        )
 
 
 def _key(brief: Brief) -> str:
