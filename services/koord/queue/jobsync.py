@@ -17,6 +17,7 @@ from koord.kube.quantity import QuantityError
 from koord.kube.queues import QueueUnit
 from koord.kube.resources import QUEUE_UNITS, Resource
 from koord.queue.desk import Desk
+from koord.queue.headroom import uncountable
 from koord.queue.phases import ADMITTED_PHASES, JobFacts
 from koord.queue.status import phase_of
 from koord.queue.traces import TRACE_AFTER, AttemptTraces
@@ -102,6 +103,8 @@ class JobSync:
         total: dict[str, int] = {}
         for part in pod_sets:
             add(total, _request(part), part.count)
+        if too_much := uncountable(total):
+            raise JobError("the job's total", too_much)
         classes = {name: found.value for name, found in self._world.priority_classes.items()}
         priority = resolve(meta.annotations, kind.priority_sources(job), classes)
         for field, class_name in priority.unknown:
@@ -131,7 +134,10 @@ class JobSync:
         self._desk.create(QUEUE_UNITS, meta.namespace, name, body, owner_uid=meta.uid, trace=root)
 
     def _follow(self, entry: JobEntry, unit: UnitEntry, spec: UnitSpec) -> None:
-        """Copy changed counts, totals, priority and the quota label to a unit that is not admitted."""
+        """Copy changed counts, totals, priority and the quota label to a unit that is not admitted.
+
+        An admitted one is told the queue it came from.
+        """
         view = unit.view
         wanted_quota = quota_label(entry.meta.labels)
         admitted = phase_of(view) in ADMITTED_PHASES
@@ -146,6 +152,11 @@ class JobSync:
             changed = _changed_spec(view, unit, spec)
             if changed:
                 patch["spec"] = changed
+        elif admitted:
+            # A status write cannot set it, so the spec learns its queue once the unit has left it (spec 70 §2.3).
+            queue = self._world.tree.quota_of_unit(view.metadata.labels, view.metadata.namespace)
+            if view.spec.queue != queue:
+                patch["spec"] = {"queue": queue}
         if patch and self._desk.free(QUEUE_UNITS, view.metadata):
             self._desk.patch(QUEUE_UNITS, view.metadata, patch)
 
