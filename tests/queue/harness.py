@@ -27,7 +27,7 @@ from koord.kube.meta import now_rfc3339
 from koord.kube.quotas import ElasticQuota
 from koord.kube.resources import BY_TOKEN, ELASTIC_QUOTAS, QUEUE_UNITS, WATCHED, Resource
 from koord.ledger.client import Ledger
-from koord.ledger.model import Advance, Release, UnitGone, UnitSeen, UnitUnbound
+from koord.ledger.model import Advance, LedgerUnavailable, Release, UnitGone, UnitSeen, UnitUnbound
 from koord.localcluster.api.patches import json_patch, merge_patch
 from koord.runtime.host import Host
 from koord.runtime.settings import CommonSettings
@@ -256,6 +256,23 @@ class MiniCluster:
                 tree.set(msgspec.convert(body, ElasticQuota))
         return tree
 
+    async def rebuild(self) -> None:
+        """The ledger came back empty: fill it anew, as the reconciler does."""
+
+        async def begun() -> bool:
+            try:
+                self.gateway_epoch = await self.ledger.lead("gateway")
+                self.reconciler_epoch = await self.ledger.lead("reconciler")
+                await self.ledger.begin(self.reconciler_epoch)
+            except LedgerUnavailable:
+                return False
+            return True
+
+        await until(begun, "the ledger answers")
+        for body in self.all(QUEUE_UNITS):
+            await self._fold_unit(body, gone=False)
+        await self.ledger.open(self.reconciler_epoch)
+
     async def _fold_unit(self, body: Object, *, gone: bool) -> None:
         meta = body["metadata"]
         uid, namespace, name, version = meta["uid"], meta["namespace"], meta["name"], meta["resourceVersion"]
@@ -272,7 +289,10 @@ class MiniCluster:
             seen = UnitSeen(uid, namespace, name, unit_takes(total, chain), version)
         else:
             seen = UnitUnbound(uid, namespace, name, version)
-        answer = await self.ledger.observe([seen], role_epoch=self.reconciler_epoch)
+        try:
+            answer = await self.ledger.observe([seen], role_epoch=self.reconciler_epoch)
+        except LedgerUnavailable:
+            return  # a later rebuild folds it
         assert answer.status == "ok", answer
         await self._hint(answer.freed)
 

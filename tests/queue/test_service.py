@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NAMESPACES, PODS, QUEUE_UNITS, QUEUES, TFJOBS
-from koord.localcluster.servers import NatsServer
+from koord.localcluster.servers import NatsServer, RedisServer
 from koord.queue.backoff import Timeouts
 from koord.queue.service import QueueService
 from koord.queue.settings import QueueSettings
@@ -306,6 +306,30 @@ async def test_a_malformed_job_is_named_and_nothing_is_made(mini: MiniCluster) -
     assert phase(mini, "bad" + TF) == phase(mini, "worse" + TF) == "none"
 
 
+async def test_impossible_amounts_are_named_and_do_not_stop_the_others(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "8"))
+    service = await start_queue(mini)
+    huge = tfjob("huge", "q")
+    container = huge["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["resources"]["requests"] = {"memory": "9E"}
+    await mini.put(TFJOBS, huge)
+    labels = {"quota.scheduling.koordinator.sh/name": "q"}
+    body = {"metadata": {"name": "vast", "namespace": "team", "labels": labels}, "spec": {"request": {"memory": "9E"}}}
+    await mini.put(QUEUE_UNITS, body)
+    await mini.put(QUEUE_UNITS, {"metadata": {"name": "odd", "namespace": "team"}, "spec": {"request": 7}})
+    empty = tfjob("empty", "q")
+    empty["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["resources"] = {}
+    await mini.put(TFJOBS, empty)
+    await until(lambda: _resumed(mini, "empty"), "what asks for nothing fits")
+    notes = await until(
+        lambda: {"InvalidJob", "InvalidQueueUnit", "InvalidObject"} <= reasons(mini) and mini.events, "three are told"
+    )
+    assert any(kind == "TFJob" and "memory" in note and "2^53" in note for kind, _, _, note in notes)
+    assert any(key == "team/odd" and "spec.request" in note for _, key, _, note in notes)
+    assert phase(mini, "huge" + TF) == "none"
+    assert service._lease.held
+
+
 async def test_positions_are_published(mini: MiniCluster) -> None:
     await mini.put(ELASTIC_QUOTAS, quota("q", "1"))
     for name, priority in (("a", "10"), ("b", "20"), ("c", "15")):
@@ -364,6 +388,25 @@ async def test_a_bus_outage_is_sat_out(own_nats: NatsServer, redis_url: str, clu
         await status(mini, "a", "Succeeded")
         await until(lambda: phase(mini, "a" + TF) == "Succeed", "a ends")
         assert all(not task.done() for host in mini._hosts for task in host._tasks)
+
+
+async def test_a_lost_ledger_is_waited_for(nats_url: str, own_redis: RedisServer, cluster: str) -> None:
+    async with running(nats_url, own_redis.url, cluster) as mini:
+        await QuotaService(await mini.host("quota"), QuotaSettings()).start()
+        await mini.put(ELASTIC_QUOTAS, quota("q", "4"))
+        await start_queue(mini)
+        await mini.put(TFJOBS, tfjob("a", "q", workers=3))
+        await until(lambda: _resumed(mini, "a"), "before")
+        await own_redis.kill()
+        await mini.put(TFJOBS, tfjob("b", "q", workers=1))
+        await until(lambda: phase(mini, "b" + TF) != "none", "b has a unit")
+        await own_redis.restart(empty=True)
+        await mini.rebuild()
+        await until(lambda: _resumed(mini, "b"), "after", timeout=40)
+        await mini.put(TFJOBS, tfjob("c", "q", workers=1))
+        await until(lambda: "cpu" in _reserved(mini, "c" + TF).get("message", ""), "c does not fit beside a and b")
+        item = (await mini.ledger.items("admitted/"))["admitted/q"]
+        assert item.used.get("cpu", 0) + item.held.get("cpu", 0) == 4000
 
 
 def _resumed(mini: MiniCluster, name: str) -> dict[str, Any] | None:

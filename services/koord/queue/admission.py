@@ -209,6 +209,14 @@ class Admission:
         self._desk.patch(QUEUE_UNITS, entry.view.metadata, body, subresource="status", claim=claim)
         _attempts.labels(one.queue, "scheduled").inc()
 
+    def refused_by_ledger(self, one: Planned, why: str) -> None:
+        """The ledger would not even judge the claim: the unit waits, and says why, until it changes."""
+        self.charges.pop(one.key, None)
+        entry = self._world.units.get(one.key)
+        if entry is not None:
+            entry.problem = why
+            self._world.dirty_units.add(one.key)
+
     def _tell_outside(self, entry: UnitEntry, over: Refusal) -> None:
         """A job runs that the queue would not have let go: it is charged beyond max, and said to be."""
         text = f"the job was resumed outside the queue and is charged beyond its quota: {over.message}"

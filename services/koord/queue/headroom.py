@@ -52,6 +52,14 @@ def oversold(maximum: Mapping[str, int], rate: Fraction) -> dict[str, int]:
     return {name: amount * rate.numerator // rate.denominator for name, amount in maximum.items()}
 
 
+def uncountable(total: Mapping[str, int]) -> str:
+    """What is wrong with a total that no ledger can count, or ``""``; names the resource and the rule."""
+    for name, amount in sorted(total.items()):
+        if amount >= UNLIMITED:
+            return f"{name}: {amount} is more than can be counted, it must be below 2^53 (cpu in milli)"
+    return ""
+
+
 class Headroom:
     """Limits and taken amounts of ``admitted/<quota>``, with what this cycle has already given away.
 

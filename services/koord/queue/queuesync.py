@@ -90,9 +90,11 @@ class QueueSync:
         """Write positions where they changed, at most once per interval; answers when the next write is due."""
         soonest: float | None = None
         for queue in self._world.queues.values():
-            _waiting.labels(queue.name).set(len(queue.waiting))
             view = queue.view
-            if view is None or not queue.details_dirty or keys.DISABLE_SHOW_ITEMS in view.metadata.annotations:
+            if not queue.details_dirty:
+                continue
+            _waiting.labels(queue.name).set(len(queue.waiting))
+            if view is None or keys.DISABLE_SHOW_ITEMS in view.metadata.annotations:
                 continue
             if queue.details_due_s > self._desk.now_s:
                 soonest = min(soonest or queue.details_due_s, queue.details_due_s)

@@ -8,6 +8,7 @@ publishes.
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Any
 
 from nats.aio.msg import Msg
@@ -21,12 +22,21 @@ from koord.contracts.codec import ContractError, decode
 from koord.contracts.ledger import LedgerHint
 from koord.contracts.results import Result
 from koord.kube.jobs.registry import JOB_KINDS
-from koord.kube.meta import PartialObject
+from koord.kube.meta import ObjectMeta, PartialObject, split_key
 from koord.kube.priorities import PriorityClass
 from koord.kube.queues import NAMESPACE, Queue, QueueUnit
 from koord.kube.quotas import ElasticQuota
-from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, PODS, PRIORITY_CLASSES, QUEUE_UNITS, QUEUES, RAYCLUSTERS
-from koord.ledger.model import Item, LedgerUnavailable, Release
+from koord.kube.resources import (
+    ELASTIC_QUOTAS,
+    NAMESPACES,
+    PODS,
+    PRIORITY_CLASSES,
+    QUEUE_UNITS,
+    QUEUES,
+    RAYCLUSTERS,
+    Resource,
+)
+from koord.ledger.model import ClaimAnswer, Item, LedgerRefused, LedgerUnavailable, Release
 from koord.queue.admission import Planned
 from koord.queue.engine import Engine
 from koord.queue.settings import QueueSettings
@@ -80,16 +90,17 @@ class QueueService:
         self._due_s: float | None = None
         self._draining = False
         bus, bad = host.bus, self._on_bad
+        quiet = self._log_bad
         self._caches: tuple[StateCache[Any], ...] = (
-            StateCache(bus, NAMESPACES, PartialObject, self._on_namespace, on_bad=bad),
-            StateCache(bus, PRIORITY_CLASSES, PriorityClass, self._on_priority_class, on_bad=bad),
-            StateCache(bus, ELASTIC_QUOTAS, ElasticQuota, self._on_quota, on_bad=bad),
-            StateCache(bus, QUEUES, Queue, self._on_queue, on_bad=bad),
-            StateCache(bus, QUEUE_UNITS, QueueUnit, self._on_unit, on_bad=bad),
-            StateCache(bus, RAYCLUSTERS, PartialObject, self._on_cluster, on_bad=bad),
-            UnitPods(bus, PODS, PodBrief, self._on_pod, on_bad=bad),
+            StateCache(bus, NAMESPACES, PartialObject, self._on_namespace, on_bad=quiet),
+            StateCache(bus, PRIORITY_CLASSES, PriorityClass, self._on_priority_class, on_bad=quiet),
+            StateCache(bus, ELASTIC_QUOTAS, ElasticQuota, self._on_quota, on_bad=quiet),
+            StateCache(bus, QUEUES, Queue, self._on_queue, on_bad=bad(QUEUES)),
+            StateCache(bus, QUEUE_UNITS, QueueUnit, self._on_unit, on_bad=bad(QUEUE_UNITS)),
+            StateCache(bus, RAYCLUSTERS, PartialObject, self._on_cluster, on_bad=quiet),
+            UnitPods(bus, PODS, PodBrief, self._on_pod, on_bad=quiet),
             *(
-                StateCache(bus, kind.resource, dict, self._on_job(token), on_bad=bad)
+                StateCache(bus, kind.resource, dict, self._on_job(token), on_bad=bad(kind.resource))
                 for token, kind in JOB_KINDS.items()
             ),
         )
@@ -154,7 +165,19 @@ class QueueService:
         else:
             self.engine.reporter.drop(change.key)
 
-    def _on_bad(self, key: str, error: ContractError) -> None:
+    def _on_bad(self, resource: Resource) -> Callable[[str, ContractError], None]:
+        """An object that does not decode changes nothing, and is told so by an event."""
+
+        def told(key: str, error: ContractError) -> None:
+            self._log_bad(key, error)
+            namespace, name = split_key(key)
+            meta = ObjectMeta(namespace=namespace, name=name)
+            self.engine.desk.warn(resource, meta, "InvalidObject", str(error))
+            self._wake.set()
+
+        return told
+
+    def _log_bad(self, key: str, error: ContractError) -> None:
         self._host.log.warning("an object does not decode, its last good version stays", key=key, error=str(error))
 
     def _on_result(self, result: Result) -> None:
@@ -266,7 +289,7 @@ class QueueService:
             self._unsure = planned
             if planned:
                 begun_ns = time.time_ns()
-                answers = await self._host.ledger.claim([one.claim for one in planned])
+                planned, answers = await self._claim(planned)
                 usable = engine.admission.judge(planned, answers, begun_ns)
             else:
                 usable = True
@@ -276,6 +299,22 @@ class QueueService:
         if not usable:
             engine.world.admission_wanted = True
             self._next_cycle_s = now + 0.5
+
+    async def _claim(self, planned: list[Planned]) -> tuple[list[Planned], list[ClaimAnswer]]:
+        """All claims in one call. If the ledger will not take one of them, each by itself, and that one without."""
+        ledger = self._host.ledger
+        try:
+            return planned, await ledger.claim([one.claim for one in planned])
+        except LedgerRefused:
+            judged, answers = [], []
+            for one in planned:
+                try:
+                    answers += await ledger.claim([one.claim])
+                    judged.append(one)
+                except LedgerRefused as error:
+                    self._host.log.error("the ledger refuses a claim", unit=one.key, error=str(error))
+                    self.engine.admission.refused_by_ledger(one, str(error))
+            return judged, answers
 
     async def _items(self) -> dict[str, Item]:
         return await self._host.ledger.items(ADMITTED)

@@ -22,7 +22,7 @@ from koord.queue.admission import Admission
 from koord.queue.backoff import RequeueState, Timeouts
 from koord.queue.conditions import QUOTA_RESERVED
 from koord.queue.desk import Desk
-from koord.queue.headroom import MISCONFIGURED, WAITING, Refusal
+from koord.queue.headroom import MISCONFIGURED, WAITING, Refusal, uncountable
 from koord.queue.ordering import rank
 from koord.queue.phases import ADMITTED_PHASES, UnitFacts, next_step
 from koord.queue.status import moved, phase_of
@@ -46,6 +46,8 @@ def unit_entry(view: QueueUnit, old: UnitEntry | None) -> UnitEntry:
     except QuantityError as error:
         problem = str(error)
     total = {name: amount for name, amount in total.items() if amount}
+    if too_much := uncountable(total):
+        problem = f"QueueUnit {view.key}: spec.resource: {too_much}"
     if old is None or old.view.metadata.uid != view.metadata.uid:
         return UnitEntry(view, total, problem)
     old.view, old.total, old.problem = view, total, problem
@@ -137,6 +139,10 @@ class UnitSync:
                 if until is not None:
                     world.look_again(key, until)
             case phases.Charge():
+                if entry.problem:
+                    desk.warn(QUEUE_UNITS, entry.view.metadata, "InvalidQueueUnit", entry.problem)
+                    self._admission.charges.pop(key, None)
+                    return
                 self._admission.charges.setdefault(key, None)
                 world.admission_wanted = True
             case phases.Move():

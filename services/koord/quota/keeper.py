@@ -8,6 +8,7 @@ import msgspec
 from koord.accounting.quotas import QuotaTree
 from koord.accounting.takes import admitted_item, quota_item
 from koord.contracts.quota import QuotaRuntime, QuotaState
+from koord.kube.meta import ObjectMeta
 from koord.kube.protocol.queue import RELATED_QUEUE_UNIT
 from koord.kube.protocol.quota import (
     ALLOCATED,
@@ -82,6 +83,11 @@ class Keeper:
             self.problems.append(Problem(quota, "DuplicateQuotaName", text))
         if changed:
             self._tree_changed(name)
+
+    def undecodable(self, namespace: str, name: str, why: str) -> None:
+        """A quota's object broke its schema: its last good version stays in force."""
+        quota = ElasticQuota(metadata=ObjectMeta(namespace=namespace, name=name))
+        self.problems.append(Problem(self.objects.get(quota.key, quota), "InvalidQuota", why))
 
     def drop_quota(self, quota: ElasticQuota) -> None:
         """A quota was deleted; an equally named younger one takes its place."""

@@ -18,7 +18,7 @@ from koord.contracts.codec import ContractError, encode
 from koord.contracts.decisions import Create, Decision, EventNote, ObjectRef, Patch, RecordEvents
 from koord.contracts.ledger import LedgerHint
 from koord.contracts.results import Result
-from koord.kube.meta import PartialObject
+from koord.kube.meta import PartialObject, split_key
 from koord.kube.quotas import ElasticQuota
 from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, PODS, QUEUE_UNITS
 from koord.ledger.model import ItemClosed, LedgerUnavailable, Observation
@@ -79,7 +79,7 @@ class QuotaService:
         self._role_epoch = 0
         bus = host.bus
         self._namespaces = StateCache(bus, NAMESPACES, PartialObject)
-        self._quotas = StateCache(bus, ELASTIC_QUOTAS, ElasticQuota, self._on_quota, on_bad=self._on_bad)
+        self._quotas = StateCache(bus, ELASTIC_QUOTAS, ElasticQuota, self._on_quota, on_bad=self._on_bad_quota)
         self._pods = StateCache(bus, PODS, PodBrief, self._on_pod, on_bad=self._on_bad)
         self._units = StateCache(bus, QUEUE_UNITS, UnitBrief, self._on_unit, on_bad=self._on_bad)
         self._caches: tuple[StateCache[Any], ...] = (self._namespaces, self._quotas, self._units, self._pods)
@@ -138,6 +138,12 @@ class QuotaService:
             self._keeper.put_unit(change.key, change.new)
         else:
             self._keeper.drop_unit(change.key)
+
+    def _on_bad_quota(self, key: str, error: ContractError) -> None:
+        """A quota that does not decode changes nothing, and is told so by an event."""
+        self._on_bad(key, error)
+        namespace, name = split_key(key)
+        self._keeper.undecodable(namespace, name, str(error))
 
     def _on_bad(self, key: str, error: ContractError) -> None:
         self._host.log.warning("an object does not decode, its last good version stays", key=key, error=str(error))
