@@ -221,7 +221,7 @@ QUERIES = st.lists(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(
     st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]),
     st.lists(SEGMENTS, max_size=7),
