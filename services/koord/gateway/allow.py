@@ -4,7 +4,9 @@ The table is the gateway's own; NATS permissions on the decision subjects keep a
 decision that is not in it is refused and nothing is written.
 """
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from koord.contracts.decisions import KINDS, Bind, BindMember, Create, Decision, Delete, ObjectRef, Patch, RecordEvents
 from koord.kube.resources import (
@@ -41,6 +43,7 @@ ALLOWED: Mapping[tuple[str, str], frozenset[str]] = {
 }
 """Events may be recorded by every service on every object; they are best effort and limited in rate."""
 
+_NAME: Final = re.compile(r"[A-Za-z0-9][-.A-Za-z0-9]{0,252}")
 _SUBRESOURCES = frozenset(("", "status", "scale"))
 
 

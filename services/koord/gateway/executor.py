@@ -91,6 +91,7 @@ class Executor:
         self._finished: OrderedDict[str, Result] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
+        self._room.set()
         self._counters: dict[tuple[str, str, str], Counter] = {}
         self._went_back = 0
         self._complained_s = 0.0

@@ -249,6 +249,7 @@ class Reflector:
                 for line in lines:
                     if line:
                         self._take(line)
+                self._events.inc(len(lines))
                 self._check()
                 await self._sink.room()
 
@@ -263,7 +264,6 @@ class Reflector:
                 raise Expired
             raise Refused(status.code, status.message)
         brief = self._read(raw)
-        self._events.inc()
         self._publish(type_, brief)
         self._version = brief.resource_version
 
