@@ -51,6 +51,9 @@ class QuotaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     namespace: str = NAMESPACE
     oversell_rate: str | float = 1.0
 
+    def __post_init__(self) -> None:
+        self.rate()
+
     def rate(self) -> Fraction:
         """``oversell_rate``, exactly; ValueError if it is no number above 0."""
         try:
