@@ -185,6 +185,7 @@ async def test_a_slow_reader_makes_the_server_wait_and_misses_nothing(
 
     cache = StateCache(reader, PODS, Thing, slow)
     await cache.start()
+    await until(lambda: cache._caught_up)  # the bound holds once the consumer is confirmed
     await publish_some(publisher, 3000)
     await asyncio.wait_for(cache.synced(), 60)
     assert len(cache.items) == 3000
@@ -206,3 +207,16 @@ async def test_a_reader_the_server_cut_off_replays(connect: Connect, bus: Bus) -
     await publisher.publish(PODS, "ADDED", "default", "new", "2", body("new"))
     await until(lambda: "default/new" in cache.items and cache.replays == 2 and cache.is_synced)
     await cache.close()
+
+
+async def test_closing_in_the_middle_of_a_start_ends(bus: Bus) -> None:
+    """A cancellation that a library swallows must not leave the reader running."""
+    publisher = StatePublisher(bus)
+    await publisher.start()
+    await publish_some(publisher, 5)
+    for turn in range(60):
+        cache = StateCache(bus, PODS, Thing)
+        await cache.start()
+        for _ in range(turn):
+            await asyncio.sleep(0)
+        await asyncio.wait_for(cache.close(), 10)

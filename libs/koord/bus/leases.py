@@ -13,6 +13,7 @@ import nats.js.errors
 from nats.js.kv import KeyValue
 
 from koord.bus.connection import Bus
+from koord.bus.ending import end
 from koord.bus.errors import BusUnavailable
 from koord.bus.streams import LEASE_TTL_S
 from koord.telemetry.logs import get_logger
@@ -72,10 +73,8 @@ class KvLease:
     async def release(self) -> None:
         """Give the role back at once, if it is held."""
         held = not self.lost.is_set()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await end(self._task)
+        self._task = None
         revision, self._revision = self._revision, 0
         if revision and held and self._bus.connected:
             try:

@@ -22,6 +22,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from koord.bus.client import header_value, status_of
 from koord.bus.connection import Bus
+from koord.bus.ending import end
 from koord.bus.errors import BusError
 from koord.telemetry.logs import get_logger
 
@@ -85,10 +86,8 @@ class OrderedReader:
     async def close(self) -> None:
         """Stop reading and let the server forget the consumer."""
         self._off()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await end(self._task)
+        self._task = None
         self._leave()
 
     def restart(self, why: str) -> None:
@@ -248,6 +247,8 @@ class OrderedReader:
         """Without heartbeats the consumer is gone, whatever else the connection says."""
         while True:
             await asyncio.sleep(HEARTBEAT_S)
+            if self._backlog:
+                self._heard = time.monotonic()  # not silence: what came is not worked off, reading may be paused
             silent = time.monotonic() - self._heard
             if self._subscription is not None and self._bus.connected and silent > 3 * HEARTBEAT_S:
                 self._heard = time.monotonic()

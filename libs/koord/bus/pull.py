@@ -17,6 +17,7 @@ import nats.js.errors
 
 from koord.bus.client import status_of
 from koord.bus.connection import Bus
+from koord.bus.ending import end
 from koord.bus.errors import BusError
 from koord.telemetry.logs import get_logger
 
@@ -90,9 +91,7 @@ class PullLoop:
             return
         self._closed = True
         self._off()
-        if self._watchdog is not None:
-            self._watchdog.cancel()
-            await asyncio.gather(self._watchdog, return_exceptions=True)
+        await end(self._watchdog)
         self._bus.unsubscribe_raw(self._subscription)
         if self._bus.connected:
             for pulled in self._waiting:

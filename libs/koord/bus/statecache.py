@@ -143,6 +143,7 @@ class StateCache(Generic[T]):
 
     def replay(self, why: str) -> None:
         """Read everything again and tell the differences."""
+        self._replaying = True
         self._reader.restart(why)
 
     async def close(self) -> None:

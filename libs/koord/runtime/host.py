@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from koord.bus.connection import Bus
+from koord.bus.ending import end
 from koord.bus.leases import KvLease
 from koord.runtime.readiness import Readiness
 from koord.runtime.settings import CommonSettings
@@ -140,10 +141,7 @@ class Host:
 
     async def close(self) -> None:
         """End the tasks, give the roles back, close the connections."""
-        tasks = [task for task in self._tasks if not task.done()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*self._tasks)
         for leadership in self._leaderships:
             await leadership.release()
         if self._ledger is not None:

@@ -12,6 +12,7 @@ import msgspec
 import uvloop
 
 from koord.bus.connection import Bus
+from koord.bus.ending import end
 from koord.bus.errors import BusError
 from koord.bus.streams import ensure_streams
 from koord.runtime.host import Host, new_incarnation
@@ -111,8 +112,7 @@ async def _live(spec: ServiceSpec, settings: msgspec.Struct, host: Host, stop: a
             host.log.info("started", incarnation=host.incarnation)
             await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
         else:
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
+            await end(starting)
         code = 1 if host.failed.done() else 0
         host.ready.close("started")
         try:
@@ -137,8 +137,7 @@ async def _unless(stopping: "asyncio.Future[Any]", work: Awaitable[R]) -> R | No
     if task.done():
         result: R = task.result()
         return result
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await end(task)
     return None
 
 
