@@ -216,6 +216,7 @@ async def test_a_node_that_goes_takes_nothing_any_more(bed: Bed, redis_url: str)
 
 async def test_what_happened_while_nobody_reconciled_is_made_up_for(bed: Bed, redis_url: str) -> None:
     await bed.cluster.node()
+    vanishes = await bed.cluster.node("n2")
     stays = await bed.cluster.pod("stays", node="n1", phase="Running")
     goes = await bed.cluster.pod("goes", node="n1", phase="Running")
     async with reconciling(bed.cluster.bus, redis_url, "r1"):
@@ -223,6 +224,7 @@ async def test_what_happened_while_nobody_reconciled_is_made_up_for(bed: Bed, re
         assert await bed.amounts() == (2000, 0)
     epoch = bed.ledger.epoch
     await bed.cluster.put(PODS, goes, gone=True)
+    await bed.cluster.put(NODES, vanishes, gone=True)
     await bed.cluster.pod("new", node="n1", phase="Running")
     async with reconciling(bed.cluster.bus, redis_url, "r2"):
 
@@ -231,6 +233,8 @@ async def test_what_happened_while_nobody_reconciled_is_made_up_for(bed: Bed, re
 
         await until(right, "the record without a pod to end")
         assert await bed.ledger.record("uid-new") is not None
+        vanished = await bed.item("node/n2")
+        assert vanished is None or not vanished.open
         assert await bed.ledger.record(stays["metadata"]["uid"]) is not None
     await bed.ledger.status()
     assert bed.ledger.epoch == epoch  # an open ledger is not emptied

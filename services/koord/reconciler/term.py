@@ -9,8 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
+from koord.accounting.takes import NODE
 from koord.ledger.client import Ledger
 from koord.ledger.model import (
+    ItemClosed,
     LedgerError,
     LedgerUnavailable,
     Observation,
@@ -108,10 +110,20 @@ class Term:
     async def _take_over(self) -> None:
         status = await self._ledger.status()
         if status.open:
-            await self._tell(self._world.collect_anew())
+            if await self._tell(self._world.collect_anew()):
+                await self._close_vanished_nodes()
             self._opened()
         else:
             await self._rebuild()
+
+    async def _close_vanished_nodes(self) -> None:
+        """Close the items of nodes that went while nobody reconciled."""
+        items = await self._ledger.items(NODE)
+        nodes = self._world.nodes.items
+        gone = [name for name, item in items.items() if item.open and name.removeprefix(NODE) not in nodes]
+        if gone:
+            log.warning("nodes went unseen", nodes=len(gone))
+            await self._tell([ItemClosed(name) for name in gone])
 
     async def _rebuild(self) -> None:
         """Empty the ledger, tell it everything, open it under a new epoch."""
