@@ -282,11 +282,12 @@ class Binder:
         if not doing.unsure:
             doing.end(outcome, reason)
             return
-        if await self.settle(doing.member, doing):
+        if await self._settle(doing):
             doing.end(outcome, reason)
 
-    async def settle(self, member: BindMember, doing: _Doing) -> bool:
+    async def _settle(self, doing: _Doing) -> bool:
         """Give the unbound pod a new version, so that every older request fails; True if it is unbound for good."""
+        member = doing.member
         patch = {"metadata": {"uid": member.uid, "annotations": {SETTLED: f"{time.time_ns()}-{next(self._settles)}"}}}
         try:
             answer = await self._api.call(
