@@ -164,7 +164,10 @@ class MiniCluster:
     async def _execute(self) -> None:
         async for batch in self.consumer.batches():
             for delivery in batch:
-                await self._one(delivery)
+                try:
+                    await self._one(delivery)
+                except LedgerUnavailable:
+                    delivery.nak(0.2)
 
     async def _one(self, delivery: Delivery) -> None:
         decision = delivery.decision

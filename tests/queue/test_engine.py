@@ -75,6 +75,7 @@ def test_a_job_makes_one_unit_however_often_it_is_seen() -> None:
     assert (create.namespace, create.name, create.owner_uid) == ("team", "a-tf-qu", "uid-a")
     body = msgspec.json.decode(create.body)
     assert body["spec"]["resource"] == {"cpu": "2"} == body["spec"]["request"]
+    assert body["spec"]["queue"] == "q"
     assert body["metadata"]["ownerReferences"][0]["controller"] is True
     put_unit(engine, create)
     put_job(engine, version=2)

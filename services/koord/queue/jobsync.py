@@ -130,14 +130,11 @@ class JobSync:
                 return  # left over from a job of this name that is gone; it goes, then this job is looked at again
         parent = TraceContext.parse(meta.annotations.get(TRACEPARENT))
         root = self._traces.begin(meta.uid, entry.first_seen_ns, parent)
-        body = unit_object(resource, meta, name, spec, root.traceparent)
+        body = unit_object(resource, meta, name, spec, self._world.queue_of(meta), root.traceparent)
         self._desk.create(QUEUE_UNITS, meta.namespace, name, body, owner_uid=meta.uid, trace=root)
 
     def _follow(self, entry: JobEntry, unit: UnitEntry, spec: UnitSpec) -> None:
-        """Copy changed counts, totals, priority and the quota label to a unit that is not admitted.
-
-        An admitted one is told the queue it came from.
-        """
+        """Copy changed counts, totals, priority and the quota label to a unit that is not admitted."""
         view = unit.view
         wanted_quota = quota_label(entry.meta.labels)
         admitted = phase_of(view) in ADMITTED_PHASES
@@ -152,23 +149,27 @@ class JobSync:
             changed = _changed_spec(view, unit, spec)
             if changed:
                 patch["spec"] = changed
-        elif admitted:
-            # A status write cannot set it, so the spec learns its queue once the unit has left it (spec 70 §2.3).
-            queue = self._world.tree.quota_of_unit(view.metadata.labels, view.metadata.namespace)
-            if view.spec.queue != queue:
-                patch["spec"] = {"queue": queue}
+        if phase_of(view) == "Running" and view.spec.queue != (queue := self._world.queue_of(view.metadata)):
+            # Made by others, or its namespace's quota changed while it waited (a status write cannot set it).
+            patch["spec"] = {"queue": queue}
         if patch and self._desk.free(QUEUE_UNITS, view.metadata):
             self._desk.patch(QUEUE_UNITS, view.metadata, patch)
 
 
-def unit_object(resource: Resource, job: ObjectMeta, name: str, spec: UnitSpec, traceparent: str) -> dict[str, Any]:
-    """The QueueUnit of a job, as it is created."""
+def unit_object(
+    resource: Resource, job: ObjectMeta, name: str, spec: UnitSpec, queue: str, traceparent: str
+) -> dict[str, Any]:
+    """The QueueUnit of a job, as it is created.
+
+    It names its queue from the start: the dequeue write goes to the status, which cannot set it.
+    """
     reference = {"apiVersion": resource.api_version, "kind": resource.kind, "name": job.name}
     annotations = {key: value for key, value in job.annotations.items() if key not in NOT_COPIED}
     annotations[TRACEPARENT] = traceparent
     total = resource_list(spec.total)
     body: dict[str, Any] = {
         "consumerRef": {**reference, "namespace": job.namespace},
+        "queue": queue,
         "resource": total,
         "request": total,
         "podSet": spec.pod_sets,

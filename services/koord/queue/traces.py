@@ -81,10 +81,10 @@ class AttemptTraces:
         return Admitting(self._spans.reserve(root), root, start_ns)
 
     def claimed(self, admitting: Admitting, start_ns: int, end_ns: int, claim: str, result: str) -> None:
-        """One claim was judged."""
+        """One claim was judged. A refused one stands below the attempt: ``queue.admit`` is told of the accepted one."""
         self._spans.record(
             "ledger.claim",
-            parent=admitting.context,
+            parent=admitting.context if result == "ok" else admitting.parent,
             start_ns=start_ns,
             end_ns=end_ns,
             attributes={"koord.claim": claim, "koord.result": result},

@@ -170,7 +170,7 @@ class UnitSync:
         world, view = self._world, entry.view
         meta = view.metadata
         quota = world.tree.quota_of_unit(meta.labels, meta.namespace)
-        name = lookup(meta.annotations, keys.QUEUE_NAME) or quota
+        name = world.queue_of(meta)
         entry.waiting_since_ns = entry.waiting_since_ns or self._desk.now_ns
         entry.refusal = self._misplaced(entry, quota, name)
         if entry.refusal is not None:
@@ -309,8 +309,7 @@ class UnitSync:
         desk.tell(resource, meta, "Resume", f"resumed, admitted as queueUnit {entry.view.key}")
 
     def _injects_gang(self, entry: UnitEntry) -> bool:
-        quota = self._world.tree.quota_of_unit(entry.view.metadata.labels, entry.view.metadata.namespace)
-        queue = self._world.queues.get(quota)
+        queue = self._world.queues.get(self._world.queue_of(entry.view.metadata))
         if queue is None or queue.view is None:
             return True
         annotations = queue.view.metadata.annotations

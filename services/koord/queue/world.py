@@ -11,7 +11,7 @@ from koord.accounting.quotas import QuotaTree
 from koord.kube.jobs.kind import Job, JobKind
 from koord.kube.meta import ObjectMeta
 from koord.kube.priorities import PriorityClass
-from koord.kube.protocol.queue import MAX_DEPTH, integer
+from koord.kube.protocol.queue import MAX_DEPTH, QUEUE_NAME, integer, lookup
 from koord.kube.queues import NAMESPACE, Queue, QueueUnit
 from koord.kube.quotas import ElasticQuota
 from koord.queue.headroom import Refusal
@@ -96,6 +96,10 @@ class World:
         if entry is None:
             entry = self.queues[name] = QueueEntry(name)
         return entry
+
+    def queue_of(self, meta: ObjectMeta) -> str:
+        """The queue of a job or unit: the one its annotation names, else that of its quota."""
+        return lookup(meta.annotations, QUEUE_NAME) or self.tree.quota_of_unit(meta.labels, meta.namespace)
 
     def job_of(self, unit: QueueUnit) -> JobEntry | None:
         """The job that owns the unit, if it exists."""
