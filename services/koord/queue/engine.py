@@ -4,6 +4,7 @@ The service feeds it from the caches and carries out what it asks for. All of it
 nothing here awaits, so a pass sees one picture.
 """
 
+import heapq
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
@@ -65,6 +66,8 @@ class Engine:
         self.units = UnitSync(self.world, self.desk, self.traces, self.admission, timeouts, doubling=doubling)
         self.queues = QueueSync(self.world, self.desk)
         self.reporter = Reporter(self.world, self.desk)
+        self._paused: list[tuple[float, str, str]] = []
+        self._freed_meanwhile: set[str] | None = None
 
     # Changes ------------------------------------------------------------------------------------------------------
 
@@ -196,12 +199,24 @@ class Engine:
         quotas = frozenset(item[len(ADMITTED) :] for item in items if item.startswith(ADMITTED)) if items else None
         if quotas is not None and not quotas:
             return False
+        if self._freed_meanwhile is not None and quotas is not None:
+            self._freed_meanwhile |= quotas
         woken = False
         for queue in self.world.queues.values():
             woken = queue.waiting.room_at(quotas) or woken
         if woken:
             self.world.admission_wanted = True
         return woken
+
+    def cycle_begins(self) -> None:
+        """The ledger's amounts are about to be read: what comes free from now on, this cycle may not see."""
+        self._freed_meanwhile = set()
+
+    def cycle_ends(self) -> None:
+        """Refusals of this cycle were judged; those where room came free meanwhile are worth another look."""
+        freed, self._freed_meanwhile = self._freed_meanwhile, None
+        if freed:
+            self.on_room([ADMITTED + quota for quota in freed])
 
     def on_result(self, result: Result) -> None:
         """The gateway told what became of a decision."""
@@ -218,6 +233,9 @@ class Engine:
                 self.admission.failed(entry.view.metadata.uid)
         if settled[1]:
             self._look_at(token, key)
+            pause = self.desk.outbox.pause(object_, self.desk.now_s)
+            if pause > 0:
+                heapq.heappush(self._paused, (self.desk.now_s + pause, token, key))
 
     # A pass -------------------------------------------------------------------------------------------------------
 
@@ -225,6 +243,9 @@ class Engine:
         """Look at everything dirty once."""
         world = self.world
         world.due(self.desk.now_s)
+        while self._paused and self._paused[0][0] <= self.desk.now_s:
+            _, token, key = heapq.heappop(self._paused)
+            self._look_at(token, key)
         if world.quotas_changed:
             world.quotas_changed = False
             world.admission_wanted = True
@@ -250,7 +271,8 @@ class Engine:
             self.units.write_text(world.texts_wanted.pop())
         due = self.queues.publish_details()
         reported = self.reporter.write()
-        dues = [at for at in (due, reported) if at is not None]
+        paused = self._paused[0][0] if self._paused else None
+        dues = [at for at in (due, reported, paused, world.next_timer_s()) if at is not None]
         if world.texts_wanted and len(self.desk.outbox) < WRITES_AT_ONCE:
             dues.append(self.desk.now_s)
         return min(dues) if dues else None
@@ -329,7 +351,11 @@ class Engine:
         world = self.world
         if token == QUEUE_UNITS.token:
             world.dirty_units.add(key)
-            if key not in world.units:
+            unit = world.units.get(key)
+            owner = unit.view.metadata.controller if unit is not None else None
+            if owner is not None:
+                world.dirty_jobs.add(owner.uid)  # what of it the unit was to follow had to wait for the write
+            elif unit is None:
                 self._touch_namesakes(key, "")
         elif token == QUEUES.token:
             world.dirty_queues.add(key.partition("/")[2])

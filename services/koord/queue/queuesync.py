@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import msgspec
-
 from koord.kube.conditions import Condition, set_condition
 from koord.kube.protocol import queue as keys
 from koord.kube.protocol.quota import PARENT, ROOT_QUOTA, SYSTEM_QUOTA
@@ -11,6 +9,7 @@ from koord.kube.queues import NAMESPACE, Queue, QueueItemDetail
 from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, QUEUES
 from koord.queue.desk import Desk
 from koord.queue.policy import NOT_BUILT, PolicyError, make_policy
+from koord.queue.status import shown
 from koord.queue.world import QueueEntry, World
 from koord.telemetry.metrics import gauge
 
@@ -103,8 +102,7 @@ class QueueSync:
                 continue
             queue.details_dirty = False
             items = details(queue)
-            shown = view.status.queue_item_details.get("active", [])
-            if items == shown:
+            if items == view.status.queue_item_details.get("active", []):
                 continue
             interval = keys.duration_s(
                 view.metadata.annotations, "koord-queue/queue-items-refresh-interval", DETAILS_EVERY_S
@@ -144,7 +142,7 @@ class QueueSync:
             wanted = Condition(type=ACTIVE, status="False", reason=reason, message=queue.problem)
         conditions = list(view.status.conditions)
         if set_condition(conditions, wanted, self._desk.now_s):
-            body = {"status": {"conditions": [msgspec.to_builtins(each) for each in conditions]}}
+            body = {"status": {"conditions": shown(conditions)}}
             self._desk.patch(QUEUES, view.metadata, body, subresource="status")
 
 

@@ -256,7 +256,7 @@ class QueueService:
         engine = self.engine
         now = time.time()
         dues = [now + IDLE_S, self._next_poll_s if engine.world.texts_wanted or self._anyone_waits() else now + IDLE_S]
-        own = (self._due_s, engine.world.next_timer_s(), engine.desk.outbox.next_overdue_s())
+        own = (self._due_s, engine.desk.outbox.next_overdue_s())
         dues.extend(due for due in own if due is not None)
         if engine.world.admission_wanted or self._unsure:
             dues.append(self._next_cycle_s)
@@ -283,6 +283,7 @@ class QueueService:
             return
         self._next_cycle_s = now + CYCLE_S
         usable = False
+        engine.cycle_begins()
         try:
             # Claims whose answer was lost are asked again as they were: an accepted one keeps its token.
             planned = self._unsure or engine.admission.plan(await self._items())
@@ -296,6 +297,7 @@ class QueueService:
             self._unsure = []
         except LedgerUnavailable as error:
             self._host.log.warning("the ledger cannot be reached, admission waits", error=str(error))
+        engine.cycle_ends()
         if not usable:
             engine.world.admission_wanted = True
             self._next_cycle_s = now + 0.5

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from koord.kube.conditions import Condition
 from koord.kube.meta import now_rfc3339
 from koord.kube.queues import QueueUnit
 from koord.queue.backoff import RequeueState
@@ -99,5 +100,9 @@ def running(unit: QueueUnit, running_by_set: Mapping[str, int], pending: int) ->
 
 
 def _conditions(unit: QueueUnit, phase: str, message: str, now_s: float, waiting_reason: str = WAITING) -> list[Any]:
-    held = mirror(unit.status.conditions, phase, message, now_s, waiting_reason)
-    return [msgspec.to_builtins(condition) for condition in held]
+    return shown(mirror(unit.status.conditions, phase, message, now_s, waiting_reason))
+
+
+def shown(conditions: Sequence[Condition]) -> list[Any]:
+    """Conditions as JSON. Their message is always written: schemas of conditions require it, empty or not."""
+    return [{"message": "", **msgspec.to_builtins(condition)} for condition in conditions]
