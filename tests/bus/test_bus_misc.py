@@ -43,9 +43,9 @@ async def test_services_that_start_at_once_agree_on_one_epoch(connect: Connect) 
 
 async def test_changed_limits_are_applied_and_the_epoch_stays(bus: Bus) -> None:
     epoch = await state_epoch(bus)
-    await ensure_streams(bus, StreamLimits(decisions_bytes=1 << 20))
+    await ensure_streams(bus, StreamLimits(decisions=1000))
     info = await bus.js.stream_info(bus.subjects.decisions_stream)
-    assert info.config.max_bytes == 1 << 20
+    assert info.config.max_msgs == 1000
     assert await state_epoch(bus) == epoch
 
 

@@ -30,10 +30,13 @@ DECISION_AGE_S = 86400.0
 
 
 class StreamLimits(msgspec.Struct, frozen=True):
-    """What the streams may hold, in bytes (-1: no bound of koord's own), and whether they live on disk."""
+    """What the streams may hold (-1: no bound of koord's own), and whether they live on disk.
+
+    Decisions are bounded by their number: a bound in bytes is reserved on the server's disk when the stream is made.
+    """
 
     state_bytes: int = -1
-    decisions_bytes: int = 1 << 30
+    decisions: int = 200_000
     memory: bool = False
 
 
@@ -61,7 +64,7 @@ def configs(bus: Bus, limits: StreamLimits) -> list[StreamConfig]:
             description="Writes to the API, until executed",
             subjects=[subjects.decision_all],
             retention=RetentionPolicy.WORK_QUEUE,
-            max_bytes=limits.decisions_bytes,
+            max_msgs=limits.decisions,
             max_age=DECISION_AGE_S,
             discard=DiscardPolicy.NEW,
             storage=storage,
@@ -154,6 +157,7 @@ def _differs(held: StreamInfo, wanted: StreamConfig) -> bool:
         (have.subjects, wanted.subjects),
         (have.max_msgs_per_subject, wanted.max_msgs_per_subject),
         (have.max_bytes or -1, wanted.max_bytes or -1),
+        (have.max_msgs or -1, wanted.max_msgs or -1),
         (have.max_age or 0, wanted.max_age or 0),
         (bool(have.allow_msg_ttl), bool(wanted.allow_msg_ttl)),
         (bool(have.allow_direct), bool(wanted.allow_direct)),
