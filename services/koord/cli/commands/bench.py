@@ -2,9 +2,8 @@
 
 import inspect
 from importlib.metadata import entry_points
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 
@@ -47,7 +46,8 @@ def bench(
         return
     if name not in known:
         raise UsageProblem(f"scenario {name!r}: unknown; known are {', '.join(known)}")
-    result = run_loop(_run(known[name], _parameters(parameter or [])))
+    scenario = known[name]
+    result = run_loop(_run(scenario, _parameters(scenario, parameter or [])))
     if json:
         print_json(result)
     else:
@@ -56,9 +56,9 @@ def bench(
         raise CommandError(f"scenario {name}: below its threshold")
 
 
-async def _run(scenario: Scenario, parameters: dict[str, Any]) -> BenchResult:
+async def _run(scenario: Scenario, parameters: dict[str, object]) -> BenchResult:
     try:
-        made = scenario.run(scenario.defaults | parameters)
+        made = scenario.run(parameters)
         return await made if inspect.isawaitable(made) else made
     except ValueError as error:
         raise UsageProblem(f"scenario {scenario.name}: {error}") from error
@@ -66,16 +66,21 @@ async def _run(scenario: Scenario, parameters: dict[str, Any]) -> BenchResult:
         raise CommandError(f"scenario {scenario.name}: did not end in time") from error
 
 
-def _parameters(pairs: list[str]) -> dict[str, Any]:
-    parameters: dict[str, Any] = {}
+def _parameters(scenario: Scenario, pairs: list[str]) -> dict[str, object]:
+    """The scenario's defaults with the user's changes; each must be of its default's kind, numbers at least 1."""
+    parameters = dict(scenario.defaults)
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not key or not equals:
             raise UsageProblem(f"--set {pair!r}: write it as KEY=VALUE")
-        try:
-            parameters[key] = msgspec.json.decode(text)
-        except msgspec.MsgspecError:
+        if key not in parameters:
+            raise UsageProblem(f"--set {key}: unknown; {scenario.name} knows {', '.join(parameters)}")
+        if isinstance(parameters[key], str):
             parameters[key] = text
+        elif text.isascii() and text.isdigit() and int(text) >= 1:
+            parameters[key] = int(text)
+        else:
+            raise UsageProblem(f"--set {key}: must be an integer of at least 1, got {text!r}")
     return parameters
 
 

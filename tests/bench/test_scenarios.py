@@ -1,0 +1,72 @@
+"""Every benchmark runs, small, and prints the one object that is promised. What it measures here says nothing."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from koord.cli.commands.bench import scenarios
+
+# Small enough for a test; the thresholds hold for the checked-in sizes only.
+SMALL: dict[str, dict[str, int]] = {
+    "bus": {"objects": 500, "object_bytes": 300, "decisions": 300, "rounds": 1},
+    "endtoend": {"nodes": 10, "pods": 40},
+    "engine-basic": {"nodes": 50, "pods": 100, "classes": 5, "unique_pods": 40, "runs": 1},
+    "engine-identical": {"nodes": 50, "pods": 200, "runs": 1},
+    "gateway-writes": {"calls": 200, "at_a_time": 4},
+    "koordinator-basic-1k": {"nodes": 10, "pods": 40, "rate": 40},
+    "ledger": {"claims": 200, "rounds": 1, "nodes": 10, "singles": 20, "gangs": 2, "gang_size": 10},
+}
+FIGURES = {
+    "bus": {"replay_s", "replay_objects_per_s", "decisions_per_s"},
+    "endtoend": {"pods_per_s", "p50_s", "p99_s", "cpu_ms_per_pod", "cpu_ms_per_pod.scheduler"},
+    "engine-basic": {"decisions_per_s", "unique_decisions_per_s"},
+    "engine-identical": {"decisions_per_s"},
+    "ledger": {"claims_per_s"},
+    "koordinator-basic-1k": {"pods_per_s", "p99_s", "binding_over_creation"},
+    "gateway-writes": set[str](),
+}
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "koord.cli.main", "bench", *arguments], capture_output=True, text=True, timeout=120
+    )
+
+
+def test_every_scenario_is_covered_here() -> None:
+    assert set(scenarios()) == set(SMALL)
+    assert {row["name"] for row in json.loads(bench("--list", "--json").stdout)} == set(SMALL)
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_prints_one_object(name: str) -> None:
+    done = bench(name, "--json", *(part for key, value in SMALL[name].items() for part in ("-p", f"{key}={value}")))
+    assert done.returncode in (0, 1), done.stderr
+    result = json.loads(done.stdout)
+    assert set(result) == {"scenario", "parameters", "figures", "published", "ratios", "bound_by", "ok"}
+    assert result["scenario"] == name
+    assert SMALL[name].items() <= result["parameters"].items()
+    assert set(result["figures"]) >= FIGURES[name]
+    assert all(isinstance(value, int | float) for value in result["figures"].values())
+    assert result["bound_by"]
+    assert done.returncode == (0 if result["ok"] else 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("no-such",), "scenario 'no-such': unknown"),
+        (("engine-basic", "-p", "nodez=3"), "nodez"),
+        (("engine-basic", "-p", "nodes=many"), "nodes"),
+        (("engine-basic", "-p", "nodes"), "KEY=VALUE"),
+        (("endtoend", "-p", "pods=0"), "pods"),
+        (("bus", "-p", "objects=-1"), "objects"),
+        (("ledger", "-p", "claims=x"), "claims"),
+    ],
+)
+def test_bad_requests_are_named(arguments: tuple[str, ...], message: str) -> None:
+    done = bench(*arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert message in done.stderr
