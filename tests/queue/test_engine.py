@@ -23,7 +23,7 @@ def made_engine() -> Engine:
     engine = Engine("test", Spans(), {})
     engine.desk.tick(time.time_ns())
     for name in ("koord-queue", "team"):
-        engine.on_namespace(name, True)
+        engine.on_namespace(name, "1")
     body = {"metadata": {"name": "q", "namespace": "q", "uid": "uid-q"}, "spec": {"max": {"cpu": "4"}}}
     engine.on_quota("q/q", msgspec.convert(body, ElasticQuota))
     labels = {"create-by-koordqueue": "true"}
@@ -193,3 +193,25 @@ def test_a_finished_rayjob_holds_its_room_while_its_cluster_lives() -> None:
     engine.on_cluster("team/r-x", None, 2)
     facts = engine.world.jobs["uid-r"].facts
     assert facts is not None and facts.status == "Succeeded"
+
+
+def test_the_namespace_of_queues_is_written_once_and_made_again_when_it_goes() -> None:
+    engine = Engine("test", Spans(), {})
+    engine.desk.tick(time.time_ns())
+    engine.mark_all()
+    ((create, _),) = engine.decisions()
+    assert isinstance(create, Create) and create.name == "koord-queue"
+    engine.on_result(Result(create.id, "done", resource_version="7"))
+    engine.on_namespace("koord-queue", "7")
+    engine.desk.tick(time.time_ns() + 60_000_000_000)
+    assert engine.decisions() == []
+    assert engine.desk.outbox.next_overdue_s() is None
+
+    # The result comes after the object was seen.
+    engine.on_namespace("koord-queue", None)
+    engine.queues.ensure_namespace()
+    ((again, _),) = engine.decisions()
+    assert isinstance(again, Create) and again.id != create.id
+    engine.on_namespace("koord-queue", "9")
+    engine.on_result(Result(again.id, "done", resource_version="9"))
+    assert len(engine.desk.outbox) == 0

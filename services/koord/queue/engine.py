@@ -19,9 +19,9 @@ from koord.kube.meta import ObjectMeta, without_nulls
 from koord.kube.priorities import PriorityClass
 from koord.kube.protocol.quota import AnnotationError
 from koord.kube.quantity import QuantityError
-from koord.kube.queues import Queue, QueueUnit
+from koord.kube.queues import NAMESPACE, Queue, QueueUnit
 from koord.kube.quotas import ElasticQuota
-from koord.kube.resources import ELASTIC_QUOTAS, QUEUE_UNITS, QUEUES
+from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, QUEUE_UNITS, QUEUES
 from koord.queue.admission import Admission
 from koord.queue.backoff import Timeouts
 from koord.queue.desk import Desk
@@ -178,13 +178,17 @@ class Engine:
             self._quotas_changed(quota.metadata.name)
         self.desk.outbox.seen(object_key(ELASTIC_QUOTAS.token, key), quota.metadata.resource_version)
 
-    def on_namespace(self, name: str, there: bool) -> None:
-        """A namespace came or went."""
-        if there:
-            self.world.namespaces.add(name)
+    def on_namespace(self, name: str, version: str | None) -> None:
+        """A namespace came or changed (its resourceVersion) or, None, went."""
+        object_ = object_key(NAMESPACES.token, name)
+        if version is None:
+            self.world.namespaces.pop(name, None)
+            self.desk.outbox.gone(object_)
         else:
-            self.world.namespaces.discard(name)
-        self.world.dirty_queues.update(self.world.queues)
+            self.world.namespaces[name] = version
+            self.desk.outbox.seen(object_, version)
+        if name == NAMESPACE:
+            self.world.dirty_queues.update(self.world.queues)
 
     def on_priority_class(self, name: str, found: PriorityClass | None) -> None:
         """A PriorityClass came, changed or went: jobs that wait may sort differently."""
@@ -337,6 +341,8 @@ class Engine:
 
     def _version(self, token: str, key: str) -> str:
         world = self.world
+        if token == NAMESPACES.token:
+            return world.namespaces.get(key, "")
         if token == QUEUE_UNITS.token:
             unit = world.units.get(key)
             return unit.view.metadata.resource_version if unit is not None else ""

@@ -152,7 +152,8 @@ class QueueService:
         self._wake.set()
 
     def _on_namespace(self, change: Change[PartialObject]) -> None:
-        self.engine.on_namespace(change.key, change.new is not None)
+        new = change.new
+        self.engine.on_namespace(change.key, new.metadata.resource_version if new is not None else None)
         self._wake.set()
 
     def _on_priority_class(self, change: Change[PriorityClass]) -> None:

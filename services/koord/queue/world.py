@@ -80,7 +80,8 @@ class World:
         self.quotas: dict[str, ElasticQuota] = {}
         self.tree = QuotaTree()
         self.priority_classes: dict[str, PriorityClass] = {}
-        self.namespaces: set[str] = set()
+        self.namespaces: dict[str, str] = {}
+        """Name to resourceVersion."""
         self.dirty_jobs: set[str] = set()
         self.dirty_units: set[str] = set()
         self.dirty_queues: set[str] = set()
