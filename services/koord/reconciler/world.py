@@ -99,7 +99,7 @@ class World:
             self._add(self.folder.node(change.old, change.new, change.resource_version))
 
     def _pod(self, change: Change[PodSight]) -> None:
-        if not self._collecting:
+        if not self._collecting or self._swept(change):
             return
         self._add(self.folder.pod(change.old, change.new, change.resource_version, time.monotonic()))
         if not change.replay:
@@ -110,8 +110,19 @@ class World:
         if self._collecting:
             self._add(found)
 
+    def _swept(self, change: Change[PodSight] | Change[UnitSight]) -> bool:
+        """Whether it is only missing from the stream, without a tombstone.
+
+        A NATS that crashed may have lost its last messages; the gateway sends them again a moment later. Told as gone,
+        the uid could not be charged again, so the audit ends the record if the object stays away.
+        """
+        if change.new is not None or change.old is None or change.sequence:
+            return False
+        self.folder.drop((change.old.metadata.uid,))
+        return True
+
     def _unit(self, change: Change[UnitSight]) -> None:
-        if self._collecting:
+        if self._collecting and not self._swept(change):
             self._add(self.folder.unit(change.old, change.new, change.resource_version, time.monotonic()))
 
     def _add(self, found: list[Observation]) -> None:
