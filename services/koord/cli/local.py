@@ -22,6 +22,7 @@ from koord.cli.errors import CommandError
 from koord.localcluster.process import Child, LineSink, to_stderr
 from koord.localcluster.servers import NatsServer, RedisServer, ServerError, free_port
 from koord.localcluster.supervisor import Supervisor
+from koord.runtime.settings import read_file
 
 SERVICES = ("gateway", "reconciler", "quota", "queue", "scheduler")
 _READY_S = 60.0
@@ -29,7 +30,11 @@ _POLL_S = 0.05
 
 
 class LocalOptions(msgspec.Struct, frozen=True):
-    """What to run. ``kubeconfig`` empty means the embedded API with ``nodes`` fake nodes, ``gpu_nodes`` of them GPU."""
+    """What to run. ``kubeconfig`` empty means the embedded API with ``nodes`` fake nodes, ``gpu_nodes`` of them GPU.
+
+    ``config`` is a settings file that every service gets; what this process decides itself (addresses, the cluster's
+    name) goes before it. ``log_level`` and ``scheduler_names`` left empty are the file's, or the defaults of ``up``.
+    """
 
     cluster: str = "local"
     nodes: int = 10
@@ -39,7 +44,8 @@ class LocalOptions(msgspec.Struct, frozen=True):
     scheduler_names: tuple[str, ...] = ()
     services: tuple[str, ...] = SERVICES
     trace_ratio: float | None = None
-    log_level: str = "warning"
+    log_level: str = ""
+    config: Path | None = None
 
 
 class LocalCluster:
@@ -55,6 +61,7 @@ class LocalCluster:
         self._api: Child | None = None
         self._otlp = ""
         self._http: dict[str, int] = {}
+        self._config = read_file(options.config) if options.config is not None else {}
         self.kubeconfig = options.kubeconfig
         self.lost = asyncio.Event()
         self.on_restart: Callable[[], None] | None = None
@@ -129,6 +136,8 @@ class LocalCluster:
         self._directory.cleanup()
 
     async def _start_traces(self) -> None:
+        if _traces_go_elsewhere():
+            return
         port = free_port()
         self._otlp = f"http://127.0.0.1:{port}"
         argv = [sys.executable, "-m", "koord.localcluster.traces", "--port", str(port)]
@@ -165,6 +174,8 @@ class LocalCluster:
     async def _start_service(self, name: str) -> None:
         port = self._http[name] = free_port()
         argv = [sys.executable, "-m", "koord.cli.main", "run", name]
+        if self.options.config is not None:
+            argv += ["--config", str(self.options.config)]
         env = self.environment() | {"KOORD_HTTP__PORT": str(port)}
         await self._supervisor.add(Child(name, argv, env=env, sink=self._sink), stage=1)
 
@@ -179,15 +190,22 @@ class LocalCluster:
             "KOORD_NATS__URL": self._nats.url,
             "KOORD_REDIS__URL": self._redis.url,
             "KOORD_KUBECONFIG": self.kubeconfig,
-            "KOORD_LOG__LEVEL": self.options.log_level,
-            "KOORD_SCHEDULER__NAMES": json.dumps(names),
         }
-        if "OTEL_EXPORTER_OTLP_ENDPOINT" not in inherited:
+        if self.options.log_level or not self._says("log", "level"):
+            env["KOORD_LOG__LEVEL"] = self.options.log_level or "warning"
+        if self.options.scheduler_names or not self._says("scheduler", "names"):
+            env["KOORD_SCHEDULER__NAMES"] = json.dumps(names)
+        if self._otlp:
             env["OTEL_EXPORTER_OTLP_ENDPOINT"] = self._otlp
         if self.options.trace_ratio is not None:
             env["OTEL_TRACES_SAMPLER"] = "parentbased_traceidratio"
             env["OTEL_TRACES_SAMPLER_ARG"] = str(self.options.trace_ratio)
         return env
+
+    def _says(self, section: str, key: str) -> bool:
+        """Whether the settings file has a value of its own."""
+        part = self._config.get(section)
+        return isinstance(part, dict) and key in part
 
     async def _wait_ready(self, name: str) -> None:
         await self._wait_http(name, f"http://127.0.0.1:{self._http[name]}/readyz")
@@ -208,3 +226,13 @@ class LocalCluster:
                 if self.lost.is_set() or loop.time() > deadline:
                     raise CommandError(f"{name} is not ready: {last}")
                 await asyncio.sleep(_POLL_S)
+
+
+def _traces_go_elsewhere() -> bool:
+    """Whether the user's OTEL_* variables say where traces go, or that there are none; then there is no local store."""
+    names = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    return (
+        any(os.environ.get(name) for name in names)
+        or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
+        or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    )

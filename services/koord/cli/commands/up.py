@@ -36,9 +36,17 @@ def up(
     ] = None,
     name: Annotated[str, typer.Option("--name", help="The cluster's name on bus and ledger.")] = "local",
     redis: Annotated[
-        Path | None, typer.Option("--redis", help="Another redis-server binary.", show_default=False)
+        str | None,
+        typer.Option("--redis", help="Another redis-server binary (setting local.redis).", show_default=False),
     ] = None,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="YAML file with settings for all.", show_default=False),
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option("--log-level", help="debug, info, warning (the default) or error.", show_default=False),
+    ] = None,
 ) -> None:
     """Run koord on this machine until interrupted.
 
@@ -50,19 +58,23 @@ def up(
         raise UsageProblem(f"--gpu-nodes {gpu_nodes}: must not exceed --nodes {nodes}")
     if kubeconfig is not None and not kubeconfig.is_file():
         raise UsageProblem(f"--kubeconfig {kubeconfig}: no such file")
-    if redis is not None and not redis.is_file():
-        raise UsageProblem(f"--redis {redis}: no such file")
+    if log_level not in (None, "debug", "info", "warning", "error"):
+        raise UsageProblem(f"--log-level {log_level!r}: must be debug, info, warning or error")
 
     from koord.cli.local import LocalOptions
+    from koord.cli.settings import local_settings
+
+    binary = local_settings(config, redis).redis
 
     options = LocalOptions(
         cluster=name,
         nodes=nodes,
         gpu_nodes=gpu_nodes,
         kubeconfig=str(kubeconfig.resolve()) if kubeconfig else "",
-        redis_binary=str(redis.resolve()) if redis else "",
+        redis_binary=str(Path(binary).resolve()) if binary else "",
         scheduler_names=tuple(scheduler_name or ()),
-        log_level=log_level,
+        log_level=log_level or "",
+        config=config.resolve() if config else None,
     )
     run(_serve(options, ready_file, kubeconfig_out))
 
