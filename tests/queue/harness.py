@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import time
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -168,6 +169,9 @@ class MiniCluster:
                     await self._one(delivery)
                 except LedgerUnavailable:
                     delivery.nak(0.2)
+                except Exception:
+                    traceback.print_exc()  # a test that waits for this decision shows why it waits in vain
+                    raise
 
     async def _one(self, delivery: Delivery) -> None:
         decision = delivery.decision
@@ -296,7 +300,7 @@ class MiniCluster:
             answer = await self.ledger.observe([seen], role_epoch=self.reconciler_epoch)
         except LedgerUnavailable:
             return  # a later rebuild folds it
-        if answer.status == "closed":
+        if answer.status in ("closed", "epoch"):
             return  # empty after a restart: the rebuild that comes folds it
         assert answer.status == "ok", answer
         await self._hint(answer.freed)

@@ -215,3 +215,19 @@ def test_the_namespace_of_queues_is_written_once_and_made_again_when_it_goes() -
     engine.on_namespace("koord-queue", "9")
     engine.on_result(Result(again.id, "done", resource_version="9"))
     assert len(engine.desk.outbox) == 0
+
+
+def test_a_unit_that_is_being_written_keeps_its_turn() -> None:
+    engine = made_engine()
+    put_job(engine, "a")
+    put_unit(engine, created(engine))
+    engine.reconcile()
+    engine.units.write_text("team/a-tf-qu")
+    assert [each for each, _ in engine.decisions() if isinstance(each, Patch)]
+    put_job(engine, "b")
+    put_unit(engine, created(engine))
+    engine.reconcile()
+    assert engine.admission.plan({"admitted/q": Item({"cpu": 4000}, {"cpu": 2000}, {})}) == []
+    engine.on_room(["admitted/q"])
+    planned = engine.admission.plan({"admitted/q": Item({"cpu": 4000}, {}, {})})
+    assert [one.key for one in planned] == ["team/b-tf-qu"]

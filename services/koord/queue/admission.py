@@ -109,7 +109,7 @@ class Admission:
         admitted_now = 0
         while admitted_now < BUDGET and (unit := walk.next()) is not None:
             entry = self._world.units.get(unit.key)
-            if entry is None or not self._may_try(unit.uid, entry):
+            if entry is None:
                 continue
             try:
                 chain = self._world.tree.chain(unit.quota, unit.key)
@@ -121,7 +121,10 @@ class Admission:
                 walk.refused(unit)
                 self.refuse(queue, unit, entry, refusal)
                 continue
+            # A unit whose last write is still under way keeps its turn: nobody behind it takes its room meanwhile.
             room.take(chain, unit.total)
+            if not self._may_try(unit.uid, entry):
+                continue
             planned.append(self._planned(entry, unit.quota, queue.name, unit_takes(unit.total, chain), unit))
             admitted_now += 1
         if admitted_now >= BUDGET:
