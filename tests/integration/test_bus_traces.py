@@ -89,15 +89,27 @@ def ended_or_running(up: Up) -> set[str]:
     return {name for name, phase in phases.items() if phase in ("Running", "Succeed")}
 
 
-async def test_no_message_without_its_trace(cluster: Up, bus: Bus) -> None:
-    check = TraceCheck(bus)
-    await bus.barrier()
-    await asyncio.to_thread(play, cluster)
-    await bus.barrier()
-    check.close()
-    assert check.violations == []
+@pytest.fixture(scope="module")
+def checked(cluster: Up) -> TraceCheck:
+    """The checker, after it has listened to all of it."""
+
+    async def listen() -> TraceCheck:
+        bus = await Bus.connect(cluster.ready["nats"], cluster.ready["cluster"], "trace-check")
+        check = TraceCheck(bus)
+        await bus.barrier()
+        await asyncio.to_thread(play, cluster)
+        await bus.barrier()
+        check.close()
+        await bus.close()
+        return check
+
+    return asyncio.run(listen())
+
+
+def test_no_message_without_its_trace(checked: TraceCheck) -> None:
+    assert checked.violations == []
     sent = {kind.name for kind in CATALOG} - UNSENT
-    assert sent <= set(check.seen), f"never seen: {sorted(sent - set(check.seen))}; seen: {check.seen}"
+    assert sent <= set(checked.seen), f"never seen: {sorted(sent - set(checked.seen))}; seen: {checked.seen}"
 
 
 async def test_the_check_fails_on_planted_messages(cluster: Up, bus: Bus) -> None:
@@ -139,7 +151,7 @@ PARENTS = {
 
 
 @pytest.mark.parametrize("job", ["mnist-ps", "tune-batch", "etl"])
-def test_one_trace_from_enqueue_to_running(cluster: Up, job: str) -> None:
+def test_one_trace_from_enqueue_to_running(cluster: Up, checked: TraceCheck, job: str) -> None:
     def complete() -> list[dict[str, Any]]:
         spans: list[dict[str, Any]] = json.loads(cluster.koord("trace", "job", f"ml/{job}", "--json"))
         return spans if set(PARENTS) <= {span["name"] for span in spans} else []
