@@ -71,6 +71,30 @@ async def test_limits_reach_the_ledger_and_follow_edits(mini: MiniCluster) -> No
     await until(lambda: is_limit("admitted/a", None), "closed")
 
 
+async def test_an_edit_while_the_ledger_answers_is_not_lost(mini: MiniCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("a", "4"))
+    host = await mini.host("quota")
+    service = QuotaService(host, QuotaSettings())
+    observe, edits = host.ledger.observe, ["5", "6"]
+
+    async def slow(*arguments: Any, **named: Any) -> Any:
+        answer = await observe(*arguments, **named)
+        if edits and "quota/a" in repr(arguments[0]):
+            limit = edits.pop(0)
+            await mini.edit(ELASTIC_QUOTAS, "quotas/a", {"spec": {"max": {"cpu": limit}}})
+            await until(lambda: service._keeper.limits("a")[0].limits["cpu"] == int(limit) * 1000, "seen")
+        return answer
+
+    monkeypatch.setattr(host.ledger, "observe", slow)
+    await service.start()
+
+    async def written() -> bool:
+        items = await mini.ledger.items("quota/a")
+        return "quota/a" in items and items["quota/a"].limits.get("cpu") == 6000
+
+    await until(written, "the last edit's limit", timeout=4)
+
+
 async def test_limits_come_back_after_the_ledger_was_rebuilt(mini: MiniCluster) -> None:
     await mini.put(ELASTIC_QUOTAS, quota("a", "4"))
     await start(mini)

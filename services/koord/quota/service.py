@@ -186,14 +186,27 @@ class QuotaService:
         if status.epoch != self._ledger_epoch:
             self._ledger_epoch = status.epoch
             keeper.all_limits_dirty()
-        names, closed = list(keeper.limits_dirty), list(keeper.closed)
+        names, closed = keeper.limits_dirty, keeper.closed
+        # Taken before the first await: what is edited while the ledger answers is dirty again and is written again.
+        keeper.limits_dirty, keeper.closed = set(), set()
+        done = False
+        try:
+            done = await self._observe_limits(names, closed)
+        finally:
+            if not done:
+                for name in names | closed:
+                    (keeper.limits_dirty if name in keeper.tree else keeper.closed).add(name)
+        return done
+
+    async def _observe_limits(self, names: set[str], closed: set[str]) -> bool:
+        keeper = self._keeper
         observations: list[Observation] = [
             limit for name in names if name in keeper.tree for limit in keeper.limits(name)
         ]
         observations.extend(ItemClosed(item) for name in closed for item in keeper.items_of(name))
         for start in range(0, len(observations), BATCH):
             batch = observations[start : start + BATCH]
-            answer = await ledger.observe(batch, role="quota", role_epoch=self._role_epoch)
+            answer = await self._host.ledger.observe(batch, role="quota", role_epoch=self._role_epoch)
             if answer.status == "stale":
                 self._host.log.warning("the ledger knows a newer quota leader; this one waits for its lease to end")
                 return False
@@ -204,8 +217,6 @@ class QuotaService:
                 hint = encode(LedgerHint("released", list(answer.changed)))
                 subject = self._host.bus.subjects.ledger("claim.released")
                 await self._host.bus.publish(subject, hint)
-        keeper.limits_dirty.difference_update(names)
-        keeper.closed.difference_update(closed)
         return True
 
     # Once a second ------------------------------------------------------------------------------------------------
