@@ -176,7 +176,7 @@ async def run(parameters: Parameters) -> BenchResult:
         "ledger",
         dict(parameters),
         {name: round(value, 3) for name, value in figures.items()},
-        ratios={"claims_per_s / required": round(figures["claims_per_s"] / REQUIRED_CLAIMS_PER_S, 3)},
+        ratios={"claims_per_s": round(figures["claims_per_s"] / REQUIRED_CLAIMS_PER_S, 3)},
         bound_by="redis-server's one thread",
         ok=figures["claims_per_s"] >= REQUIRED_CLAIMS_PER_S,
     )
