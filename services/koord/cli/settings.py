@@ -1,4 +1,4 @@
-"""Settings of the local cluster: section ``local`` of the settings file, ``KOORD_LOCAL__*``, and the flags of ``up``."""
+"""Settings of the local cluster: section ``local`` of the file, ``KOORD_LOCAL__*``, and flags of ``up``."""
 
 import os
 from pathlib import Path
