@@ -100,11 +100,6 @@ class UnitSync:
         phase = phase_of(view)
         if phase in ADMITTED_PHASES:
             self._admission.dequeued(meta.uid, entry)
-        if not desk.free(QUEUE_UNITS, meta):
-            pause = desk.pause(QUEUE_UNITS, meta)
-            if pause > 0:
-                world.look_again(key, desk.now_s + pause)
-            return
         if meta.uid in self._admission.in_flight:
             return
         job = world.job_of(view)
@@ -124,7 +119,11 @@ class UnitSync:
             spread=random.uniform(-1.0, 1.0),
             doubling=self._doubling,
         )
-        self._carry_out(step, entry, job)
+        # Waiting is no write: a unit whose text is just being written takes its place all the same.
+        if isinstance(step, phases.Queue) or desk.free(QUEUE_UNITS, meta):
+            self._carry_out(step, entry, job)
+        elif (pause := desk.pause(QUEUE_UNITS, meta)) > 0:
+            world.look_again(key, desk.now_s + pause)
 
     def _carry_out(self, step: phases.Step, entry: UnitEntry, job: JobEntry | None) -> None:
         world, desk, key = self._world, self._desk, entry.view.key
