@@ -296,3 +296,14 @@ def test_explicit_namespace_and_version(kubectl: Kubectl) -> None:
     assert "Server Version: v1.37" in kubectl("version").stdout
     assert "Active" in kubectl("get", "namespaces").stdout
     assert "koord-system" in kubectl("get", "ns", "-o", "name").stdout
+
+
+@pytest.mark.parametrize("verb", ["create", "apply"])
+def test_a_list_of_objects(kubectl: Kubectl, verb: str) -> None:
+    items = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"a": "b"}},
+        {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "two"}, "spec": {"tfReplicaSpecs": {}}},
+    ]
+    body = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    done = kubectl(verb, "-f", "-", stdin=body)
+    assert done.stdout.splitlines() == ["configmap/one created", "tfjob.kubeflow.org/two created"]

@@ -18,7 +18,7 @@ from koord.localcluster.api.errors import (
     unauthorized,
 )
 from koord.localcluster.api.objecthandlers import ObjectHandlers
-from koord.localcluster.api.openapi import OpenApi
+from koord.localcluster.api.openapi import V2_EMPTY, V2_TYPE, OpenApi
 from koord.localcluster.api.requests import JSON, Query, Request, Response
 from koord.localcluster.api.store import encode
 from koord.localcluster.clusterapi import ApiError
@@ -116,12 +116,16 @@ class App:
                 return Response(200, discovery.api_group(registry, group))
             case ["apis", group, version]:
                 return Response(200, discovery.resource_list(registry, group, version))
+            case ["openapi", "v2"]:
+                return Response(200, V2_EMPTY, V2_TYPE)
             case ["openapi", "v3"]:
                 return Response(200, self._openapi.index())
             case ["openapi", "v3", *rest]:
                 return Response(200, self._openapi.document("/".join(rest)))
             case [""]:
-                return Response(200, encode({"paths": ["/api", "/apis", "/healthz", "/openapi/v3", "/version"]}))
+                return Response(
+                    200, encode({"paths": ["/api", "/apis", "/healthz", "/openapi/v2", "/openapi/v3", "/version"]})
+                )
         raise no_such_path()
 
 

@@ -13,6 +13,10 @@ from koord.localcluster.clusterapi import Object
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 # Strategic merge patch is left out although it is served: kubectl would then compute patches from these documents,
 # which have no fields; without it kubectl uses its own compiled types.
+# An OpenAPI v2 document without a path, as the protobuf that kubectl asks for: swagger "2.0", info {title, version},
+# paths {}. kubectl validates a `kind: List` against it, finds no types and lets the items pass.
+V2_TYPE = b"application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+V2_EMPTY = b"\x0a\x032.0\x12\x0c\x0a\x05koord\x12\x031.0\x42\x00"
 _PATCHES = ("application/json-patch+json", "application/merge-patch+json")
 
 
