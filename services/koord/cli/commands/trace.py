@@ -14,6 +14,8 @@ from koord.cli.output import print_json
 app = typer.Typer(no_args_is_help=True, help="Show the trace of a job: where its time went, service by service.")
 
 _WIDTH = 48
+# What a span is about, the most telling attribute first.
+_SUBJECTS = ("pod", "object", "koord.unit", "gang", "claim", "koord.claim")
 
 
 @app.callback()
@@ -71,7 +73,7 @@ def _print(name: str, spans: list[dict[str, Any]]) -> None:
         length = max(1, round((span["end_ns"] - span["start_ns"]) / total * _WIDTH))
         bar = " " * min(begin, _WIDTH - 1) + "━" * min(length, _WIDTH - min(begin, _WIDTH - 1))
         attributes = span.get("attributes", {})
-        subject = attributes.get("pod") or attributes.get("job") or attributes.get("node") or ""
+        subject = next((attributes[key] for key in _SUBJECTS if key in attributes), "")
         line = Text(no_wrap=True)
         line.append(f"{'  ' * depth + span['name']:<30.30}")
         line.append(f"{span['service'].removeprefix('koord-'):<11.11}", style="cyan")
