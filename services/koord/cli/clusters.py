@@ -3,6 +3,7 @@
 Order: ``--cluster FILE``, the variable ``KOORD_CLUSTER``, else the newest live cluster of this user.
 """
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -51,6 +52,40 @@ def write(path: Path, cluster: ClusterFile) -> None:
     with os.fdopen(descriptor, "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(cluster)) + b"\n")
     temporary.rename(path)
+
+
+def reserve(path: Path) -> None:
+    """Make ``path`` free for a ready file that is still to come, so that nobody takes an old one for it.
+
+    What a cluster left there that is no more is removed. UsageProblem if it cannot be written, if the cluster it names
+    still runs, or if it is something else than a ready file.
+    """
+    check_target("--ready-file", path)
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    try:
+        old = msgspec.json.decode(path.read_bytes(), type=ClusterFile)
+    except msgspec.MsgspecError as error:
+        raise UsageProblem(f"--ready-file {path}: there is a file that is not a ready file, name another") from error
+    process = old.pids.get("up", 0)
+    if process != os.getpid() and _alive(process):
+        raise UsageProblem(f"--ready-file {path}: process {process}, whose cluster it is, runs; name another")
+    path.unlink(missing_ok=True)
+
+
+def drop(path: Path) -> None:
+    """Remove the ready file of this process' cluster, not one that another process has put there."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        if msgspec.json.decode(path.read_bytes(), type=ClusterFile).pids.get("up") == os.getpid():
+            path.unlink()
+
+
+def check_target(option: str, path: Path) -> None:
+    """UsageProblem unless a file can be put at ``path`` by rename."""
+    if path.is_dir():
+        raise UsageProblem(f"{option} {path}: is a directory")
+    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        raise UsageProblem(f"{option} {path}: {path.absolute().parent} is no directory that can be written to")
 
 
 def read(path: Path) -> ClusterFile:

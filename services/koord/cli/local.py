@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +21,7 @@ from koord.cli.errors import CommandError
 from koord.localcluster.process import Child, LineSink, to_stderr
 from koord.localcluster.servers import NatsServer, RedisServer, ServerError, free_port
 from koord.localcluster.supervisor import Supervisor
+from koord.localcluster.tempdirs import TemporaryDirectory
 from koord.runtime.settings import read_file
 
 SERVICES = ("gateway", "reconciler", "quota", "queue", "scheduler")
@@ -55,7 +55,7 @@ class LocalCluster:
         self.options = options
         self._sink = sink
         self._supervisor = Supervisor(sink=sink, on_restart=self._restarted)
-        self._directory = tempfile.TemporaryDirectory(prefix="koord-up-")
+        self._directory = TemporaryDirectory("koord-up-")
         self._nats = NatsServer()
         self._redis = RedisServer(binary=Path(options.redis_binary) if options.redis_binary else None)
         self._api: Child | None = None
@@ -70,7 +70,7 @@ class LocalCluster:
     @property
     def directory(self) -> Path:
         """The cluster's private directory, removed at its end."""
-        return Path(self._directory.name)
+        return self._directory.path
 
     @property
     def pids(self) -> dict[str, int]:
@@ -130,10 +130,12 @@ class LocalCluster:
     async def _stop(self) -> None:
         for watcher in self._watchers:
             watcher.cancel()
-        await self._supervisor.stop()
-        if self._api is not None:
-            await self._api.stop()
-        self._directory.cleanup()
+        try:
+            await self._supervisor.stop()
+            if self._api is not None:
+                await self._api.stop()
+        finally:  # also when somebody cannot wait: the kernel ends the children with this process
+            self._directory.remove()
 
     async def _start_traces(self) -> None:
         if _traces_go_elsewhere():

@@ -84,7 +84,10 @@ async def _serve(options: "LocalOptions", ready_file: Path | None, kubeconfig_ou
     from koord.cli.local import LocalCluster
 
     console = Console(stderr=True, highlight=False)
+    if kubeconfig_out is not None:
+        clusters.check_target("--kubeconfig-out", kubeconfig_out)
     path = ready_file if ready_file is not None else clusters.default_ready_file()
+    clusters.reserve(path)
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -104,7 +107,7 @@ async def _serve(options: "LocalOptions", ready_file: Path | None, kubeconfig_ou
     except asyncio.CancelledError:
         console.print("ended")
     finally:
-        path.unlink(missing_ok=True)
+        clusters.drop(path)
 
 
 def _copy(source: Path, target: Path) -> None:

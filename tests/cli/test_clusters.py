@@ -1,0 +1,63 @@
+"""The ready file: whose it is, and what may stand where it is to be written."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from koord.cli import clusters
+from koord.cli.clusters import ClusterFile
+from koord.cli.errors import UsageProblem
+
+
+def cluster(process: int) -> ClusterFile:
+    return ClusterFile(kubeconfig="k", nats="n", redis="r", pids={"up": process})
+
+
+def dead_process() -> int:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return done.pid
+
+
+def test_what_a_killed_cluster_left_is_removed_before_the_next_one_is_ready(tmp_path: Path) -> None:
+    path = tmp_path / "ready.json"
+    clusters.write(path, cluster(dead_process()))
+    clusters.reserve(path)
+    assert not path.exists()
+    clusters.reserve(path)
+
+
+def test_a_running_cluster_keeps_its_ready_file(tmp_path: Path) -> None:
+    path = tmp_path / "ready.json"
+    other = os.getppid()
+    clusters.write(path, cluster(other))
+    with pytest.raises(UsageProblem, match=f"--ready-file {path}: process {other}"):
+        clusters.reserve(path)
+    clusters.drop(path)
+    assert clusters.read(path).pids == {"up": other}, "not ours to remove"
+
+    clusters.write(path, cluster(os.getpid()))
+    clusters.drop(path)
+    assert not path.exists()
+    clusters.drop(path)
+
+
+def test_nothing_else_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("mine")
+    with pytest.raises(UsageProblem, match="not a ready file"):
+        clusters.reserve(path)
+    assert path.read_text() == "mine"
+    empty = tmp_path / "empty"
+    empty.touch()
+    clusters.reserve(empty)
+
+
+def test_an_impossible_place_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(UsageProblem, match=f"--ready-file {tmp_path}: is a directory"):
+        clusters.reserve(tmp_path)
+    with pytest.raises(UsageProblem, match="can be written to"):
+        clusters.check_target("--kubeconfig-out", tmp_path / "none" / "kubeconfig")
