@@ -9,8 +9,11 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+from nats.aio.msg import Msg
 
 from koord.bus.connection import Bus
+from koord.contracts.codec import decode
+from koord.contracts.decisions import RecordEvents
 from koord.ledger.client import Ledger
 from koord.telemetry.spans import Spans
 from tests.reconciler.test_term import Bed, Cluster, opened, until
@@ -34,6 +37,39 @@ async def bed(nats_url: str, redis_url: str, cluster: str) -> AsyncIterator[Bed]
         made = await Cluster.start(bus)
         async with await Ledger.connect(redis_url, cluster, "s") as ledger:
             yield Bed(made, ledger, Spans())
+
+
+async def test_what_cannot_be_charged_and_nodes_below_zero_are_told(
+    bed: Bed, nats_url: str, redis_url: str, cluster: str
+) -> None:
+    bus, told = bed.cluster.bus, set[tuple[str, str, str, str]]()
+
+    async def heard(message: Msg) -> None:
+        events = decode(RecordEvents, message.data).events
+        told.update((event.kind, event.target.name, event.reason, event.note) for event in events)
+
+    await bus.subscribe(bus.subjects.decision("reconciler", "event"), heard)
+    settings = {"KOORD_NATS__URL": nats_url, "KOORD_REDIS__URL": redis_url, "KOORD_CLUSTER": cluster}
+    await bed.cluster.node(cpu="1500m")
+    process = start({**os.environ, **settings})
+    try:
+        await opened(bed)
+        for name in ("a", "b"):
+            await bed.cluster.pod(name, node="n1", phase="Running")
+        await bed.cluster.pod("c", node="n1", cpu="lots")
+
+        async def both() -> bool:
+            return {reason for _, _, reason, _ in told} >= {"LedgerOvercommit", "CannotBeCharged"}
+
+        await until(both, f"both events, got {told}")
+        over = "node n1: cpu: 2 taken of 1500m; nothing more is placed there"
+        assert ("Node", "n1", "LedgerOvercommit", over) in told
+        (bad,) = (note for kind, name, _, note in told if (kind, name) == ("Pod", "c"))
+        assert 'quantity "lots"' in bad
+        assert "cpu" in bad
+    finally:
+        process.kill()
+        process.wait(10)
 
 
 async def test_a_killed_reconciler_is_followed_and_what_it_missed_is_folded(

@@ -59,9 +59,11 @@ class Cluster:
         allocatable = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
         return await self.put(NODES, {"metadata": {"name": name, "uid": name}, "status": {"allocatable": allocatable}})
 
-    async def pod(self, name: str, node: str = "", phase: str = "Pending", trace: str = "") -> dict[str, Any]:
+    async def pod(
+        self, name: str, node: str = "", phase: str = "Pending", trace: str = "", cpu: str = "1"
+    ) -> dict[str, Any]:
         annotations = {"koord.sh/traceparent": trace} if trace else {}
-        container = {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+        container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
         body = {
             "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": annotations},
             "spec": {"nodeName": node, "containers": [container]},

@@ -180,7 +180,7 @@ class Term:
             self._hints.told(answer)
             if answer.overcommitted:
                 metrics.OVERCOMMITTED.inc(len(answer.overcommitted))
-                log.warning("nodes are overcommitted", items=[short.item for short in answer.overcommitted[:5]])
+                self._world.overcommitted.update({(short.item, short.key): short for short in answer.overcommitted})
         _count(batch)
         return True
 

@@ -9,7 +9,7 @@ from koord.bus.connection import Bus
 from koord.bus.statecache import Change, StateCache
 from koord.kube.quotas import ElasticQuota
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS
-from koord.ledger.model import Observation
+from koord.ledger.model import Observation, Short
 from koord.reconciler.folding import Folder
 from koord.reconciler.running import RunningSpans
 from koord.reconciler.sights import NodeSight, PodSight, UnitSight
@@ -17,11 +17,15 @@ from koord.telemetry.spans import Spans
 
 
 class World:
-    """The caches, and the observations that their changes make while somebody collects them."""
+    """The caches, and the observations that their changes make while somebody collects them.
+
+    ``overcommitted``: node amounts found below zero, by item and resource, until somebody tells their nodes.
+    """
 
     def __init__(self, bus: Bus, spans: Spans) -> None:
         self.folder = Folder()
         self.pending: deque[Observation] = deque()
+        self.overcommitted: dict[tuple[str, str], Short] = {}
         self.wake = asyncio.Event()
         self._collecting = False
         self._running = RunningSpans(spans)
