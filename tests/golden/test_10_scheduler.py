@@ -2,10 +2,11 @@
 
 import pytest
 
+from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.diagnosis import Diagnosis, fit_error, note
 from koord.scheduler.engine.placement import Placed
 from koord.scheduler.engine.window import Window
-from koord.scheduler.framework.contract import ScorePlugin
+from koord.scheduler.framework.contract import PreFilterPlugin, ScorePlugin, Template, Terms
 from koord.scheduler.plugins.affinity import NodeAffinity
 from koord.scheduler.plugins.balanced import NodeResourcesBalancedAllocation
 from koord.scheduler.plugins.fit import FitSettings, NodeResourcesFit, resource_weights
@@ -103,12 +104,42 @@ def test_texts_of_node_plugins() -> None:
     named = bed.engine.place_one(bed.pod("q", requests() | {"affinity": _only("gone")}))
     assert isinstance(named, Diagnosis)
     assert named.message == "0/2 nodes are available: 2 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+    selector = {"nodeSelector": {"zone": "a"}, "affinity": _only("elsewhere")}
+    selected = bed.engine.place_one(bed.pod("s", requests() | selector))
+    assert isinstance(selected, Diagnosis)
+    assert selected.message == (
+        "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, "
+        "1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+    )
     fields = [{"key": "metadata.name", "operator": "In", "values": [name]} for name in ("a", "b")]
     both = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
         {"matchFields": fields}]}}}  # fmt: skip
     conflict = bed.engine.place_one(bed.pod("r", requests() | {"affinity": both}))
     assert isinstance(conflict, Diagnosis)
     assert conflict.message == "0/2 nodes are available: pod affinity terms conflict."
+
+
+class OnlyCordoned(PreFilterPlugin):
+    """A plugin of somebody else that allows one node."""
+
+    name = "OnlyCordoned"
+
+    def prefilter_terms(self, template: Template, cluster: Cluster) -> Terms:
+        return ()
+
+    def node_names(self, terms: Terms) -> frozenset[str]:
+        return frozenset(("cordoned",))
+
+
+def test_sets_of_nodes_that_have_none_in_common() -> None:
+    bed = Bed(extra=[OnlyCordoned()])
+    bed.node("cordoned")
+    bed.node("elsewhere")
+    outcome = bed.engine.place_one(bed.pod("p", requests() | {"affinity": _only("elsewhere")}))
+    assert isinstance(outcome, Diagnosis)
+    assert outcome.message == (
+        "0/2 nodes are available: node(s) didn't satisfy plugin(s) [NodeAffinity OnlyCordoned] simultaneously."
+    )
 
 
 def test_zero_nodes() -> None:

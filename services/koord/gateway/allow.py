@@ -1,7 +1,8 @@
 """Who may ask for what: service × kind × resource (design section 4).
 
-The table is the gateway's own; NATS permissions on the decision subjects keep a service from speaking as another. A
-decision that is not in it is refused and nothing is written.
+The table is the gateway's own; a decision that is not in it is refused and nothing is written. Who speaks is told by
+the subject: on a shared NATS its permissions must keep a service from publishing on another's subjects; the embedded
+one is private to its machine and has none.
 """
 
 import re
