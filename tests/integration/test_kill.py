@@ -1,4 +1,4 @@
-"""SIGKILL of each service in turn, with 100 jobs in flight: every job finishes exactly once."""
+"""SIGKILL of each service in turn, each time with 100 jobs in flight: every job finishes exactly once."""
 
 import asyncio
 import json
@@ -15,7 +15,9 @@ from koord.cli.demo.history import History
 from koord.localcluster.httpapi import HttpClusterApi, object_path
 from tests.integration.conftest import Up
 
-JOBS = 100
+JOBS = 200
+IN_FLIGHT = 100
+"""Jobs that are submitted and not over, at least, whenever a service is killed."""
 SERVICES = ("gateway", "reconciler", "quota", "queue", "scheduler")
 JOB_RESOURCES = {
     "Job": "jobs.batch",
@@ -91,13 +93,15 @@ async def test_every_job_finishes_exactly_once(own_up: Callable[..., Up]) -> Non
 
             return check
 
-        # One kill each time a sixth of the jobs is done: every service dies while jobs are in every stage.
+        # A kill each time some more of the jobs are done: every service dies while jobs are in every stage.
         for number, service in enumerate(SERVICES):
-            await until(reached(JOBS * number // (len(SERVICES) + 1)), 120)
+            await until(reached((JOBS - IN_FLIGHT) * number // (2 * len(SERVICES))), 120)
+            await creating
+            done = await finished()
+            assert JOBS - done >= IN_FLIGHT, f"{done} of {JOBS} jobs are over before {service} is killed"
             before = up.ready["pids"][service]
             up.kill(service)
             await until(restarted(up, service, before), 30)
-        await creating
         await until(reached(JOBS), 180)
         changes = list(history.changes())
         await history.stop()
