@@ -1,13 +1,26 @@
 """Structured logs by structlog: one event and its fields, as JSON or, on a terminal, as coloured text."""
 
+import contextlib
 import logging
 import sys
-from typing import Literal, cast
+from typing import Literal, TextIO, cast
 
 import structlog
 
 LogFormat = Literal["json", "console"]
 Logger = structlog.typing.FilteringBoundLogger
+
+
+class _StandardError:
+    """Standard error as it is at the moment; a reader that went away ends the lines, never the service."""
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 def configure(service: str, *, level: str = "info", format_: LogFormat = "console") -> None:
@@ -29,7 +42,7 @@ def configure(service: str, *, level: str = "info", format_: LogFormat = "consol
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _StandardError())),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)
