@@ -222,7 +222,11 @@ class Outside:
         if answer.status != "ok":
             self._consumer.answer("scheduler", Result(bind.id, "rejected", f"claim gone: {answer.status}"), trace)
             return
-        if what != "bind":
+        refused = what.removeprefix("all but ") if what.startswith("all but ") else ""
+        if refused:
+            [lost] = [member.uid for member in bind.members if member.name == refused]
+            await self.ledger.release([Release(ref.claim, ref.token, (lost,), by="gateway", role_epoch=self._gateway)])
+        elif what != "bind":
             release = Release(ref.claim, ref.token, uids, by="gateway", role_epoch=self._gateway)
             await self.ledger.release([release])
             members = [MemberResult(uid, "rejected", what) for uid in uids]
@@ -232,11 +236,22 @@ class Outside:
             body = self.pods.get(f"{member.namespace}/{member.name}")
             if body is None or body["metadata"]["uid"] != member.uid or member.uid in answer.gone:
                 continue
+            if member.name == refused:
+                continue
             assert member.uid not in self.bound, f"{member.name} bound twice"
             self.bound[member.uid] = member.node
             body["spec"]["nodeName"] = member.node
             body["metadata"]["annotations"].update(member.annotations)
             await self.show(body)
+        if refused:
+            outcomes = [
+                MemberResult(member.uid, "rejected", "denied")
+                if member.name == refused
+                else MemberResult(member.uid, "done")
+                for member in bind.members
+            ]
+            self._consumer.answer("scheduler", Result(bind.id, "rejected", "denied", members=outcomes), trace)
+            return
         self._consumer.answer("scheduler", Result(bind.id, "done"), trace)
 
     # Reading --------------------------------------------------------------------------------------------------------

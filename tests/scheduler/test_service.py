@@ -4,6 +4,8 @@ import asyncio
 import json
 import re
 
+import pytest
+
 from koord.accounting.takes import Take
 from koord.bus.questions import ask
 from koord.contracts.asks import ExplainPod, PodExplanation
@@ -105,6 +107,27 @@ async def test_a_gang_is_one_claim_and_one_bind(nats_url: str, redis_url: str, c
             assert bind.minimum == {"default/g": 3}
             assert {member.gang for member in bind.members} == {"default/g"}
             assert bind.members[0].annotations["internal.scheduling.koordinator.sh/bind-gang-member-count"] == "3"
+
+
+@pytest.mark.parametrize("policy", ["once-satisfied", "only-waiting", "waiting-and-running"])
+async def test_a_gang_bound_in_part_is_told_and_made_whole(
+    nats_url: str, redis_url: str, cluster: str, policy: str
+) -> None:
+    """Spec 20 section 3.12: the bound members count under every match policy."""
+    prefix = "gang.scheduling.koordinator.sh"
+    gang = {f"{prefix}/name": "g", f"{prefix}/min-available": "3", f"{prefix}/match-policy": policy}
+    async with outside(nats_url, redis_url, cluster) as world:
+        await world.node("n0")
+        await world.listed()
+        world.decide = lambda bind: "all but g1" if len(bind.members) == 3 else "bind"
+        async with scheduler(nats_url, redis_url, cluster, FAST):
+            for number in range(3):
+                await world.pod(f"g{number}", annotations=gang)
+            await until(lambda: world.node_of("g1"), "the missing member is bound, too")
+            await until(lambda: world.told("g1", "GangPartiallyBound"), "told")
+            text = "gang default/g: 2 of 3 bound, the missing are tried again"
+            assert world.told("g1", "GangPartiallyBound") == [text]
+            assert [len(bind.members) for bind in world.binds] == [3, 1]
 
 
 async def test_gang_larger_than_the_cluster(nats_url: str, redis_url: str, cluster: str) -> None:

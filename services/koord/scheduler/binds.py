@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
+from koord.contracts.decisions import ObjectRef
 from koord.contracts.results import Result
 from koord.ledger.client import Ledger
 from koord.ledger.model import LedgerUnavailable, Release
@@ -129,7 +130,17 @@ class Binds:
                 self._notices.failed(ref.uid, ref.namespace, ref.name, text, now, error=True)
         if back:
             self._log.info("a bind was not done", claim=result.id, outcome=result.outcome, reason=result.reason)
+            done = [member.uid for member in result.members if member.outcome == "done"]
+            self._tell_partly([pod.uid for pod in back], done, flight)
             self._return(back, now, f"binding {result.outcome}: {result.reason}")
+
+    def _tell_partly(self, refused: list[str], bound: list[str], flight: Flight) -> None:
+        """Bound members stay; the missing are planned again, and users are told."""
+        for uid, gang, count in self._world.book.not_bound(refused, bound):
+            ref = flight.members[uid][0].ref
+            text = f"gang {gang.ref.id}: {count} of {gang.ref.min} bound, the missing are tried again"
+            target = ObjectRef("pods_core", ref.namespace, ref.name, ref.uid)
+            self._notices.warn(target, "Pod", "GangPartiallyBound", text)
 
     def on_bound(self, view: PodView) -> None:
         """The API shows a pod on a node."""

@@ -23,14 +23,18 @@ class GangSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Gang:
-    """One gang: what it asks for, and its members by state."""
+    """One gang: what it asks for, and its members by state.
 
-    __slots__ = ("bound", "pending", "planned", "pod_group", "ref", "satisfied_phase")
+    ``partly``: a bind ended with fewer than its minimum bound; until it is repaired the bound count under every policy.
+    """
+
+    __slots__ = ("bound", "partly", "pending", "planned", "pod_group", "ref", "satisfied_phase")
 
     def __init__(self, ref: GangRef) -> None:
         self.ref = ref
         self.pod_group = False
         self.satisfied_phase = False
+        self.partly = False
         self.pending: dict[str, PodRef] = {}
         self.planned: dict[str, PodRef] = {}
         self.bound: set[str] = set()
@@ -83,6 +87,8 @@ class GangBook:
             gang.pending.pop(uid, None)
             gang.planned.pop(uid, None)
             gang.bound.add(uid)
+            if len(gang.bound) >= (gang.ref.min or 0):
+                gang.partly = False
         elif uid in gang.planned:
             gang.planned[uid] = pod
         else:
@@ -114,6 +120,20 @@ class GangBook:
         gang = self.of(uid)
         if gang is not None and uid in gang.planned:
             gang.pending[uid] = gang.planned.pop(uid)
+
+    def not_bound(self, uids: Iterable[str], bound: Iterable[str]) -> list[tuple[str, Gang, int]]:
+        """Gangs that a bind left in part: members ``bound`` by it, ``uids`` refused. Per gang a refused uid and how
+        many are bound in all (spec 20 section 3.12, gang partly bound)."""
+        found: dict[str, tuple[str, Gang, int]] = {}
+        for uid in uids:
+            gang = self.of(uid)
+            if gang is None or gang.ref.id in found:
+                continue
+            count = len(gang.bound.union(other for other in bound if self.of(other) is gang))
+            if 0 < count < (gang.ref.min or 0):
+                gang.partly = True
+                found[gang.ref.id] = (uid, gang, count)
+        return list(found.values())
 
     def set_pod_group(
         self, id_: str, min_member: int, timeout_s: int | None, annotations: Mapping[str, str], phase: str
@@ -168,9 +188,9 @@ class GangBook:
         """Whether ``waiting`` placed members (spec 20 section 3.2, Permit) are enough under the match policy."""
         minimum = gang.ref.min or 0
         policy = self.policy(gang)
-        if policy == keys.ONLY_WAITING:
+        if policy == keys.ONLY_WAITING and not gang.partly:
             return waiting >= minimum
-        if policy == keys.WAITING_AND_RUNNING:
+        if gang.partly or policy == keys.WAITING_AND_RUNNING:
             return waiting + len(gang.bound) >= minimum
         return waiting >= minimum or gang.once_satisfied
 
