@@ -28,6 +28,7 @@ def configure(service: str, *, level: str = "info", format_: LogFormat = "consol
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise ValueError(f"log.level: {level!r} is not one of debug, info, warning, error, critical")
+    sink = cast(TextIO, _StandardError())
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if format_ == "json"
@@ -42,14 +43,12 @@ def configure(service: str, *, level: str = "info", format_: LogFormat = "consol
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _StandardError())),
+        logger_factory=structlog.WriteLoggerFactory(sink),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)
     # Libraries that log through the standard module (nats, aiohttp) show only what is worth a look.
-    logging.basicConfig(
-        level=max(number, logging.WARNING), stream=sys.stderr, format="%(name)s: %(message)s", force=True
-    )
+    logging.basicConfig(level=max(number, logging.WARNING), stream=sink, format="%(name)s: %(message)s", force=True)
 
 
 def _keep(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
