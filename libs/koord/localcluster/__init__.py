@@ -1,1 +1,1 @@
-"""The outside world on one machine: nats-server, redis-server, API server, fake kubelets, job operators, trace store."""
+"""The outside world on one machine: nats-server, redis-server, API server, fake kubelets, operators, trace store."""
