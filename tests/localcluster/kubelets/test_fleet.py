@@ -240,3 +240,29 @@ async def test_nodes_come_and_go_with_their_pods_waiting() -> None:
             return fleet.counts()["nodes"] == 1
 
         await until(one_left)
+
+
+async def test_a_node_that_a_user_creates_is_ready_at_once() -> None:
+    def node(name: str, **status: Any) -> Object:
+        meta = {"name": name, "labels": {"koord.sh/fake-node": "true"}}
+        return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status}
+
+    api = embedded()
+    async with running(api, cpu="7"):
+        await api.create("nodes", None, node("bare"))
+        await api.create("nodes", None, node("sized", allocatable={"cpu": "3"}, capacity={"cpu": "4"}))
+
+        async def ready() -> bool:
+            nodes, _ = await api.list("nodes")
+            return all(any(c["type"] == "Ready" for c in n["status"].get("conditions", [])) for n in nodes)
+
+        await until(ready)
+        rooms = {name: (await api.get("nodes", None, name))["status"]["allocatable"] for name in ("bare", "sized")}
+        assert rooms["bare"]["cpu"] == "7" and "memory" in rooms["bare"]
+        assert rooms["sized"] == {"cpu": "3"}
+        await api.create("pods", "default", pod("p", node="bare"))
+        await in_phase(api, "p", "Running")
+
+        await api.delete("nodes", None, "bare")
+        await api.create("nodes", None, node("bare"))
+        await until(ready)

@@ -15,11 +15,11 @@ from koord.accounting.requests import amounts
 from koord.kube import meta
 from koord.kube.nodes import Node
 from koord.kube.quantity import QuantityError
-from koord.localcluster.clusterapi import ApiError, ClusterApi, WatchEvents
+from koord.localcluster.clusterapi import ApiError, ClusterApi, Object, WatchEvents
 from koord.localcluster.following import Key, follow
 from koord.localcluster.kubelets.book import PodBook
 from koord.localcluster.kubelets.machine import finished_status, rejected_status, running_status, stamp
-from koord.localcluster.kubelets.nodes import FAKE_NODE, Room, conditions, host_ip, node_object
+from koord.localcluster.kubelets.nodes import FAKE_NODE, Room, conditions, host_ip, node_object, room_of
 from koord.localcluster.kubelets.options import KubeletOptions
 from koord.localcluster.kubelets.state import Kubelet, Run, Stage
 from koord.localcluster.recording import EventRecorder, Subject
@@ -121,7 +121,8 @@ class Fleet:
                 self._retire(event.name)
             elif event.type != "BOOKMARK":
                 try:
-                    allocatable = amounts(meta.decode(Node, event.raw).status.allocatable)
+                    status = meta.decode(Node, event.raw).status
+                    allocatable = amounts(status.allocatable)
                 except (msgspec.ValidationError, QuantityError) as error:
                     _log.warning("node not understood", node=event.name, error=str(error))
                     continue
@@ -129,11 +130,21 @@ class Fleet:
                 if kubelet is None:
                     kubelet = Kubelet(event.name, len(self._kubelets) + 1, Room(allocatable), now)
                     self._kubelets[event.name] = kubelet
-                    self._come_alive(kubelet, now)
                 else:
                     kubelet.room.allocatable = allocatable
-                    if not kubelet.alive:
-                        self._come_alive(kubelet, now)
+                if not kubelet.alive:
+                    self._come_alive(kubelet, now)
+                    if not status.allocatable or all(condition.type != "Ready" for condition in status.conditions):
+                        self._introduce(kubelet, sized=bool(status.allocatable))
+
+    def _introduce(self, kubelet: Kubelet, *, sized: bool) -> None:
+        """A node that somebody else created is ready at once, with the usual room if it names none."""
+        status: Object = {"conditions": conditions(kubelet.since_s, kubelet.since_s)}
+        if not sized:
+            status |= {"capacity": room_of(self.options), "allocatable": room_of(self.options)}
+        task = asyncio.create_task(self._write_node(kubelet, status))
+        self._asides.add(task)
+        task.add_done_callback(self._asides.discard)
 
     def _come_alive(self, kubelet: Kubelet, now: float) -> None:
         kubelet.alive = True
@@ -266,10 +277,14 @@ class Fleet:
         now = time.time()
         if not kubelet.alive or kubelet.beat_s > now + 1.0:
             return  # gone, or come back meanwhile with a timer of its own
-        patch = {"status": {"conditions": conditions(now, kubelet.since_s)}}
-        try:
-            await self._api.patch("nodes", None, kubelet.name, patch, kind="strategic", subresource="status")
-        except (ApiError, OSError) as error:
-            _log.warning("heartbeat not written", node=kubelet.name, error=str(error))
+        await self._write_node(kubelet, {"conditions": conditions(now, kubelet.since_s)})
         kubelet.beat_s = max(kubelet.beat_s + self.options.heartbeat_s, now)
         self._workers.at(kubelet.beat_s, kubelet)
+
+    async def _write_node(self, kubelet: Kubelet, status: Object) -> None:
+        try:
+            await self._api.patch(
+                "nodes", None, kubelet.name, {"status": status}, kind="strategic", subresource="status"
+            )
+        except (ApiError, OSError) as error:
+            _log.warning("status of the node not written", node=kubelet.name, error=str(error))

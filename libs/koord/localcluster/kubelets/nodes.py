@@ -17,12 +17,7 @@ def node_object(number: int, options: KubeletOptions, now: float) -> Object:
     """Node `number` (from 1), Ready, as a kubelet registers it."""
     name = options.name_pattern.format(number)
     has_gpus = number > options.nodes - options.gpu_nodes
-    amounts = {
-        "cpu": options.cpu,
-        "memory": options.memory,
-        "pods": options.pods,
-        "ephemeral-storage": options.ephemeral_storage,
-    }
+    amounts = room_of(options)
     labels = {
         FAKE_NODE: "true",
         "kubernetes.io/hostname": name,
@@ -60,6 +55,16 @@ def node_object(number: int, options: KubeletOptions, now: float) -> Object:
                 "architecture": "amd64",
             },
         },
+    }
+
+
+def room_of(options: KubeletOptions) -> dict[str, str]:
+    """The room of a node without GPUs."""
+    return {
+        "cpu": str(options.cpu),
+        "memory": str(options.memory),
+        "pods": str(options.pods),
+        "ephemeral-storage": str(options.ephemeral_storage),
     }
 
 

@@ -30,7 +30,7 @@ class Kubelet:
         self.room = room
         self.since_s = since_s
         self.beat_s = since_s
-        self.alive = True
+        self.alive = False
 
 
 class Run:
