@@ -15,7 +15,7 @@ from koord.cli.local import LocalCluster, LocalOptions
 from koord.localcluster.servers import packaged_binary
 from tests.integration.conftest import Up
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli-up")]
+pytestmark = pytest.mark.slow
 
 
 class Collector:

@@ -43,7 +43,7 @@ from koord.ledger.client import Ledger
 from koord.telemetry.context import TraceContext
 from tests.integration.conftest import Up
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("bad-input")]
+pytestmark = pytest.mark.slow
 
 NODES_N = 20
 QUOTA = "quota.scheduling.koordinator.sh/name"

@@ -21,7 +21,7 @@ from koord.contracts.decisions import RecordEvents
 from koord.telemetry.context import TraceContext
 from tests.integration.conftest import MANIFESTS, Up
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("bus-traces")]
+pytestmark = pytest.mark.slow
 
 JOBS = {"mnist-ps": "tfjob", "resnet-ddp": "pytorchjob", "tune-batch": "rayjob", "etl": "job"}
 UNSENT = {"Evict", "Delete", "EpochHint", "PodExplanation", "Refusal"}

@@ -24,7 +24,7 @@ from koord.cli.demo import scenario
 from koord.localcluster.httpapi import HttpClusterApi, object_path
 from tests.integration.conftest import Up
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("event-loop")]
+pytestmark = pytest.mark.slow
 
 SERVICES = ("gateway", "reconciler", "quota", "queue", "scheduler")
 LIMIT_S = 0.1

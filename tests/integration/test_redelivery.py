@@ -21,7 +21,7 @@ from koord.ledger.model import LedgerUnavailable
 from koord.localcluster.httpapi import HttpClusterApi
 from tests.integration.conftest import Up
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("redelivery")]
+pytestmark = pytest.mark.slow
 
 NODES = 7
 CPU_MILLI = 500
