@@ -354,4 +354,10 @@ async def test_scans_see_everything(world: World) -> None:
     await world.s1.claim([request(i, node=f"m{i}") for i in range(2500)])
     assert len(await world.s1.items("node/m")) == 3000
     assert len(await world.s1.items("node/m299")) == 11
+    everything = await world.s1.items()
+    wanted = [f"node/m{i}" for i in range(0, 6000, 2)]
+    named = await world.s1.items_named(wanted)
+    assert named == {name: everything[name] for name in wanted if name in everything}
+    assert len(named) == 1500
+    assert await world.s1.items_named(()) == {}
     assert sorted([record.uid async for record in world.s1.records()]) == sorted(f"p{i}" for i in range(2500))

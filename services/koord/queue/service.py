@@ -13,7 +13,7 @@ from typing import Any
 
 from nats.aio.msg import Msg
 
-from koord.accounting.takes import ADMITTED
+from koord.accounting.takes import admitted_item
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
 from koord.bus.leases import KvLease
@@ -320,7 +320,8 @@ class QueueService:
             return judged, answers
 
     async def _items(self) -> dict[str, Item]:
-        return await self._host.ledger.items(ADMITTED)
+        """What is admitted in each quota of the tree; nothing else is looked at."""
+        return await self._host.ledger.items_named([admitted_item(quota) for quota in self.engine.world.tree])
 
     def _hopeful(self) -> bool:
         return any(queue.policy is not None and queue.waiting.hopeful() for queue in self.engine.world.queues.values())

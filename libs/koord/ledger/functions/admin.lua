@@ -85,12 +85,32 @@ local function open_item(names, name, packed)
   return {name, v[1] == OPEN, v[2], v[3], amounts}
 end
 
+-- Resource names by column.
+local function columns_by_number(L)
+  local names = {}
+  for resource, c in pairs(L.columns) do names[c] = resource end
+  return names
+end
+
+-- {item names} -> those of them that there are.
+local function items_named(keys, args)
+  local names = columns_by_number(enter(keys[1]))
+  local wanted = cmsgpack.unpack(args[1])
+  local rows = {}
+  each_chunk(wanted, CHUNK, function(first, last)
+    local values = redis.call('HMGET', keys[1] .. ':items', unpack(wanted, first, last))
+    for i = 1, #values do
+      if values[i] then rows[#rows + 1] = open_item(names, wanted[first + i - 1], values[i]) end
+    end
+  end)
+  return cmsgpack.pack(rows)
+end
+
 -- {prefix, cursor} -> {next cursor, items}.
 local function items(keys, args)
   local L = enter(keys[1])
   local input = cmsgpack.unpack(args[1])
-  local names = {}
-  for resource, c in pairs(L.columns) do names[c] = resource end
+  local names = columns_by_number(L)
   local reply = redis.call('HSCAN', L.key .. ':items', input[2], 'COUNT', 1000)
   local rows, raw = {}, reply[2]
   for i = 1, #raw, 2 do
@@ -143,5 +163,6 @@ register('begin_v1', begin, 'allow-oom')
 register('open_v1', open, 'allow-oom')
 register('status_v1', status, 'no-writes')
 register('items_v1', items, 'no-writes')
+register('items_named_v1', items_named, 'no-writes')
 register('records_v1', records, 'no-writes')
 register('scan_records_v1', scan_records, 'no-writes')
