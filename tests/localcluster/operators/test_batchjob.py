@@ -43,6 +43,13 @@ def test_a_job_runs_to_completion() -> None:
     assert (w.status["succeeded"], w.status["active"]) == (3, 0)
 
 
+def test_pods_count_as_active_from_the_step_that_makes_them() -> None:
+    """They may wait for a node for hours, and nothing of that is an occasion to count again."""
+    w = world(parallelism=2, completions=3)
+    w.step()
+    assert (len(w.pods), w.status["active"], w.status["ready"]) == (2, 2, 0)
+
+
 def test_a_suspended_job_has_no_pods_and_resumes() -> None:
     w = world(parallelism=2, suspend=True)
     w.settle()

@@ -221,7 +221,8 @@ def _wanted(facts: _Facts) -> int:
 
 
 def _with_counts(plan: Plan, facts: _Facts, new: Object, *, gone: int) -> Plan:
-    new["active"] = len(facts.active) - gone
+    # Those about to be made count: nothing else would change the number while they wait for a node.
+    new["active"] = len(facts.active) - gone + len(plan.create)
     new["ready"] = sum(pod.ready for pod in facts.active) if not gone else 0
     new["terminating"] = len(facts.terminating) + gone
     if facts.succeeded:
