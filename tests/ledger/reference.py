@@ -23,9 +23,9 @@ from koord.ledger.model import (
     ObserveAnswer,
     PodGone,
     PodSeen,
-    PodUnbound,
     Release,
     ReleaseAnswer,
+    Settled,
     Short,
     UnitGone,
     UnitSeen,
@@ -242,16 +242,15 @@ class Reference(State):
                 if record:
                     self.end(record, "gone")
                 self.marks.add(seen.uid)
-            case PodUnbound() | UnitUnbound():
+            case UnitUnbound():
                 record = self.records.get(seen.uid)
-                settled = isinstance(seen, PodUnbound) or seen.settled
-                newer = not seen.resource_version or (
-                    record is not None and number(seen.resource_version) > number(record.version)
-                )
-                if record and (
-                    (record.state == "BINDING" and settled)
-                    or (record.state == "OBSERVED" and isinstance(seen, UnitUnbound) and newer)
-                ):
+                if record and record.state == "OBSERVED":
+                    version = seen.resource_version
+                    if not version or number(version) > number(record.version):
+                        self.end(record, "unbound")
+            case Settled():
+                record = self.records.get(seen.uid)
+                if record and (record.state, record.token, record.attempts) == ("BINDING", seen.token, seen.attempts):
                     self.end(record, "unbound")
 
     def fold_seen(self, seen: PodSeen | UnitSeen, node: str) -> None:

@@ -12,7 +12,7 @@ from koord.ledger.model import (
     NodeSeen,
     PodGone,
     PodSeen,
-    PodUnbound,
+    Settled,
     Short,
     UnitGone,
     UnitUnbound,
@@ -45,7 +45,7 @@ async def test_binding_ends_by_what_the_api_shows(world: World, how: str) -> Non
             assert await world.amounts("node/n2") == (100, 0)
             assert answer.observed == ("p",)
         case _:
-            answer = await world.see(PodUnbound("p", "ns", "p", "9"))
+            answer = await world.see(Settled("p", "ns", "p", held.answer.token, 1))
     reason = "gone" if how == "deleted" else how
     assert answer.released == (Ended(held.request.id, ("p",), reason),)
     assert "node/n1" in answer.freed
@@ -56,8 +56,36 @@ async def test_binding_ends_by_what_the_api_shows(world: World, how: str) -> Non
 
 async def test_held_is_not_moved_by_a_settle_answer(world: World) -> None:
     held = await world.claim(pod("p", "n1", 100))
-    assert (await world.see(PodUnbound("p", "ns", "p", "9"))).released == ()
+    assert (await world.see(Settled("p", "ns", "p", held.answer.token, 0))).released == ()
     assert await world.state(held.request.members[0]) == "HELD"
+
+
+async def test_a_settle_answer_does_not_end_what_was_advanced_again_or_claimed_anew(world: World) -> None:
+    held = await world.claim(pod("p", "n1", 100))
+    await world.advance(held)
+    settled = Settled("p", "ns", "p", held.answer.token, 1)
+    await world.advance(held)  # the decision came after all: a write may follow
+    assert (await world.see(settled)).released == ()
+    assert await world.state(held.request.members[0]) == "BINDING"
+    await world.see(Settled("p", "ns", "p", held.answer.token, 2))
+    again = await world.claim(pod("p", "n1", 100))
+    await world.advance(again)
+    assert (await world.see(settled)).released == ()
+    assert await world.amounts("node/n1") == (0, 100)
+    await world.bound(again.request.members[0])
+    last = Settled("p", "ns", "p", again.answer.token, 1)
+    assert (await world.see(last)).released == ()
+    assert await world.amounts("node/n1") == (100, 0)
+
+
+async def test_binding_shows_what_is_in_flight_only(world: World) -> None:
+    await world.claim(pod("held", "n1", 1))
+    seen = await world.claim(pod("seen", "n1", 1))
+    await world.advance(seen)
+    await world.bound(seen.request.members[0])
+    flying = await world.claim(pod("a", "n1", 1), pod("b", "n1", 1), pod("c", "n1", 1), strict=False)
+    await world.advance(flying, "a", "b")
+    assert sorted([record.uid async for record in world.r.binding()]) == ["a", "b"]
 
 
 # ---- row 5 -----------------------------------------------------------------------------------------------------------
@@ -241,7 +269,8 @@ async def test_unit_settled_as_not_admitted(world: World) -> None:
     await world.quota("admitted/leaf", cpu=4000)
     held = await world.claim(unit("u", 3000, ("leaf",)))
     await world.advance(held)
-    answer = await world.see(UnitUnbound("u", "ns", "u", "9", settled=True))
+    assert (await world.see(UnitUnbound("u", "ns", "u", "9"))).released == ()
+    answer = await world.see(Settled("u", "ns", "u", held.answer.token, 1))
     assert answer.released == (Ended(held.request.id, ("u",), "unbound"),)
 
 

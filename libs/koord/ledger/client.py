@@ -258,15 +258,24 @@ class Ledger:
 
     async def records(self) -> AsyncIterator[Record]:
         """All records, read in slices; one that changes meanwhile is seen at least once if it stays."""
+        async for record in self._scan("scan_records_v1"):
+            yield record
+
+    async def binding(self) -> AsyncIterator[Record]:
+        """The records that are BINDING, read in slices as :meth:`records`; costs what is in flight, not what runs."""
+        async for record in self._scan("scan_binding_v1"):
+            yield record
+
+    # ---- inside ----
+
+    async def _scan(self, function: str) -> AsyncIterator[Record]:
         cursor = "0"
         while True:
-            cursor, rows = await self._call("scan_records_v1", wire.pack((cursor,)))
+            cursor, rows = await self._call(function, wire.pack((cursor,)))
             for row in rows:
                 yield wire.record(row)
             if cursor == "0":
                 return
-
-    # ---- inside ----
 
     def _learn(self, epoch: int) -> None:
         # Never back: an empty Redis answers 0, and what was planned under the old epoch must stay refused.

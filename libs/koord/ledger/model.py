@@ -236,15 +236,6 @@ class PodGone(msgspec.Struct, frozen=True):
     resource_version: str = ""
 
 
-class PodUnbound(msgspec.Struct, frozen=True):
-    """The gateway settled that this BINDING pod is unbound and that no write for it is under way (row 9)."""
-
-    uid: str
-    namespace: str
-    name: str
-    resource_version: str = ""
-
-
 class UnitSeen(msgspec.Struct, frozen=True):
     """A QueueUnit with non-empty ``status.admissions`` (rows 10-12)."""
 
@@ -267,17 +258,31 @@ class UnitGone(msgspec.Struct, frozen=True):
 class UnitUnbound(msgspec.Struct, frozen=True):
     """A QueueUnit whose admissions are empty (again): an OBSERVED record ends, the unit may be claimed anew.
 
-    A BINDING record ends only if ``settled``: the admission may be under way.
+    A BINDING record stays: the admission may be under way.
     """
 
     uid: str
     namespace: str
     name: str
     resource_version: str = ""
-    settled: bool = False
 
 
-Observation = NodeSeen | LimitSet | ItemClosed | PodSeen | PodGone | PodUnbound | UnitSeen | UnitGone | UnitUnbound
+class Settled(msgspec.Struct, frozen=True):
+    """The gateway settled that this BINDING pod or QueueUnit is unbound and that no write for it can succeed (row 9).
+
+    ``token`` and ``attempts`` are those of the record as it was read before the gateway was asked. Each write follows
+    an ``advance``, which counts an attempt: if the record has another token or more attempts by now, a write may have
+    followed the settling, and the record stays.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    token: int
+    attempts: int
+
+
+Observation = NodeSeen | LimitSet | ItemClosed | PodSeen | PodGone | UnitSeen | UnitGone | UnitUnbound | Settled
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True):

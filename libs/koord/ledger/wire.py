@@ -27,10 +27,10 @@ from koord.ledger.model import (
     ObserveAnswer,
     PodGone,
     PodSeen,
-    PodUnbound,
     Record,
     Release,
     ReleaseAnswer,
+    Settled,
     Short,
     State,
     UnitGone,
@@ -213,10 +213,10 @@ def _observation(seen: Observation, arguments: list[bytes]) -> tuple[Any, ...]:
             return "P", uid, seen.namespace, seen.name, "", _argument(arguments, seen.takes), version
         case PodGone(uid=uid) | UnitGone(uid=uid):
             return "G", uid, _version(seen.resource_version, uid)
-        case PodUnbound(uid=uid):
-            return "U", uid, _version(seen.resource_version, uid), True, False
-        case UnitUnbound(uid=uid, settled=settled):
-            return "U", uid, _version(seen.resource_version, uid), settled, True
+        case UnitUnbound(uid=uid):
+            return "U", uid, _version(seen.resource_version, uid)
+        case Settled(uid=uid):
+            return "S", uid, seen.token, seen.attempts
         case NodeSeen(item=item, limits=limits):
             if not item.startswith("node/"):
                 raise LedgerRefused(f"{item}: NodeSeen is for node/ items")

@@ -74,13 +74,18 @@ local function gone(L, uid, rv, remember)
   L.gone[uid], L.marks[uid] = L.now + remember, true
 end
 
--- Row 9 by a settle answer; a QueueUnit whose admissions were taken back.
-local function unbound(L, uid, rv, settled, unit)
+-- A QueueUnit whose admissions were taken back.
+local function unbound(L, uid, rv)
   local rec = record(L, uid)
-  if not rec then return end
-  if rec[REC.STATE] == BINDING and settled then
+  if rec and rec[REC.STATE] == OBSERVED and (rv == '' or older(rec[REC.RV], rv)) then
     end_observed_or_binding(L, uid, rec, 'unbound')
-  elseif rec[REC.STATE] == OBSERVED and unit and (rv == '' or older(rec[REC.RV], rv)) then
+  end
+end
+
+-- Row 9 by a settle answer, unless the record was advanced again since it was read: a write may have followed.
+local function settled(L, uid, token, attempts)
+  local rec = record(L, uid)
+  if rec and rec[REC.STATE] == BINDING and rec[REC.TOKEN] == token and rec[REC.ATTEMPTS] == attempts then
     end_observed_or_binding(L, uid, rec, 'unbound')
   end
 end
@@ -200,7 +205,8 @@ end
 local apply = {
   P = function(L, o) seen(L, o[2], o[3], o[4], o[5], o[6], o[7]) end,
   G = function(L, o, remember) gone(L, o[2], o[3], remember) end,
-  U = function(L, o) unbound(L, o[2], o[3], o[4], o[5]) end,
+  U = function(L, o) unbound(L, o[2], o[3]) end,
+  S = function(L, o) settled(L, o[2], o[3], o[4]) end,
   N = function(L, o)
     if older(o[4], seen_version(L, o[2])) then return end
     set_limits(L, o[2], o[3])
@@ -234,7 +240,7 @@ local function observe(keys, args)
   local uids = {}
   for i = 1, #observations do
     local o = observations[i]
-    if o[1] == 'P' or o[1] == 'G' or o[1] == 'U' then uids[#uids + 1] = o[2] end
+    if o[1] == 'P' or o[1] == 'G' or o[1] == 'U' or o[1] == 'S' then uids[#uids + 1] = o[2] end
   end
   fetch_records(L, uids)
   fetch_marks(L, uids)
