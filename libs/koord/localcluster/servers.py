@@ -6,6 +6,7 @@ server may have taken the port between choosing and binding it, and then a new p
 restart a server on the same port, with its data or without.
 """
 
+import abc
 import asyncio
 import contextlib
 import importlib.metadata
@@ -53,7 +54,7 @@ def free_port() -> int:
         return port
 
 
-class Server:
+class Server(abc.ABC):
     """What both servers share: the process, its directory and port, start, kill, restart, stop.
 
     `directory` is created if it does not exist and then kept at the end; without one, a temporary directory is made
@@ -78,20 +79,20 @@ class Server:
     # What a server must say of itself -----------------------------------------------------------------------------
 
     @property
+    @abc.abstractmethod
     def url(self) -> str:
         """Where clients connect."""
-        raise NotImplementedError
 
-    def _arguments(self) -> Sequence[str]:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _arguments(self) -> Sequence[str]: ...
 
+    @abc.abstractmethod
     async def _is_ours(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool | None:
         """Whether the peer is our process: None means not ready yet, ask again."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _data(self) -> Sequence[Path]:
         """Files and folders that hold data, removed by `restart(empty=True)`."""
-        raise NotImplementedError
 
     # Life ---------------------------------------------------------------------------------------------------------
 
