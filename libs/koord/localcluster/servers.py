@@ -173,7 +173,8 @@ class Server(abc.ABC):
             self._temporary = self._directory = None
 
     async def _keep_data(self) -> None:
-        """Called before a restart that keeps the data."""
+        """Called before a restart that keeps the data; files on disk need nothing."""
+        return
 
     async def _launch(self) -> bool:
         """One attempt: True if ready, False if the port belongs to someone else."""
