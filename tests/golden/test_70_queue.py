@@ -56,13 +56,13 @@ def unit(name: str, quota_name: str, cpu: int, priority: int | None, created: in
     return msgspec.convert(body, QueueUnit)
 
 
-def engine(*quotas: ElasticQuota, queue: str = "shared") -> Engine:
+def engine(*quotas: ElasticQuota, queue: str = "shared", policy: str = "Priority") -> Engine:
     made = Engine("test", Spans(), {})
     made.desk.tick(time.time_ns())
     for one in quotas:
         made.on_quota(one.key, one)
     meta = ObjectMeta(name=queue, namespace="koord-queue", uid="uid-queue", resource_version="1")
-    made.on_queue(queue, Queue(metadata=meta, spec=QueueSpec(queue_policy="Priority")))
+    made.on_queue(queue, Queue(metadata=meta, spec=QueueSpec(queue_policy=policy)))
     return made
 
 
@@ -76,8 +76,9 @@ def test_g13_order_and_positions() -> None:
     assert [(each.name, each.position) for each in shown] == [("e", 1), ("b", 2), ("c", 3), ("a", 4), ("d", 5)]
 
 
-def test_g15_priority_passes_over_what_does_not_fit() -> None:
-    made = engine(quota("q1", cpu="10"), quota("q2", cpu="4"))
+def g15(policy: str) -> tuple[Engine, list[str]]:
+    """Queue ``shared`` with A (9, q1, 5), B (5, q1, 4) and C (1, q2, 2); q1 has 6 of 10 in use: what is planned."""
+    made = engine(quota("q1", cpu="10"), quota("q2", cpu="4"), policy=policy)
     for name, name_of_quota, cpu, priority in (("a", "q1", 5, 9), ("b", "q1", 4, 5), ("c", "q2", 2, 1)):
         one = unit(name, name_of_quota, cpu, priority, queue="shared")
         made.on_unit(one.key, one)
@@ -86,13 +87,26 @@ def test_g15_priority_passes_over_what_does_not_fit() -> None:
         "admitted/q1": Item({"cpu": 10_000}, {"cpu": 6000}, {}),
         "admitted/q2": Item({"cpu": 4000}, {}, {}),
     }
-    planned = made.admission.plan(items)
-    assert [one.key for one in planned] == ["ns/b", "ns/c"]
+    return made, [one.key for one in made.admission.plan(items)]
+
+
+def test_g15_priority_passes_over_what_does_not_fit() -> None:
+    made, planned = g15("Priority")
+    assert planned == ["ns/b", "ns/c"]
     waiting = made.world.queues["shared"].waiting
     refused = waiting.get("uid-a")
     assert refused is not None
     refusal = waiting.refusal(refused.shape)
     assert refusal is not None and refusal.message == "limited quotaName:q1, limited resKey:cpu,"
+
+
+def test_g15_block_holds_the_quota_and_the_others_flow() -> None:
+    made, planned = g15("Block")
+    assert planned == ["ns/c"]
+    waiting = made.world.queues["shared"].waiting
+    assert waiting.blocked == {"q1"}
+    skipped = waiting.get("uid-b")
+    assert skipped is not None and waiting.refusal(skipped.shape) is None
 
 
 def room(limits: Mapping[str, int], used: Mapping[str, int], rate: str = "1") -> Headroom:

@@ -348,7 +348,7 @@ def test_a_bad_edit_of_a_good_quota_changes_nothing_in_force(cluster: Up) -> Non
 def test_an_unknown_policy_is_a_condition_of_the_queue(cluster: Up) -> None:
     up = cluster
     up.kubectl("create", "-f", "-", stdin=json.dumps(queue("lottery", "Lottery")))
-    text = "queue lottery: spec.queuePolicy: 'Lottery' is unknown; built: Priority"
+    text = "queue lottery: spec.queuePolicy: 'Lottery' is unknown; built: Priority, Block"
     told(up, "Queue", "lottery", "AddQueueFail", f"^{re.escape(text)}$", "koord-queue")
 
     def condition() -> list[Manifest]:

@@ -10,7 +10,7 @@ from koord.contracts.results import Result
 from koord.kube.meta import ObjectMeta, OwnerReference
 from koord.kube.queues import Queue, QueueUnit
 from koord.kube.quotas import ElasticQuota
-from koord.kube.resources import RAYJOBS, TFJOBS
+from koord.kube.resources import QUEUE_UNITS, RAYJOBS, TFJOBS
 from koord.ledger.model import ClaimAnswer, Item, Short
 from koord.queue.engine import Engine
 from koord.telemetry.spans import Spans
@@ -231,3 +231,66 @@ def test_a_unit_that_is_being_written_keeps_its_turn() -> None:
     engine.on_room(["admitted/q"])
     planned = engine.admission.plan({"admitted/q": Item({"cpu": 4000}, {}, {})})
     assert [one.key for one in planned] == ["team/b-tf-qu"]
+
+
+def waits(engine: Engine, name: str, cpu: int, priority: int) -> None:
+    """A unit without a job waits in queue q."""
+    meta = {
+        "name": name,
+        "namespace": "team",
+        "uid": f"uid-{name}",
+        "resourceVersion": "1",
+        "labels": {NAME: "q"},
+    }
+    body = {"metadata": meta, "spec": {"resource": {"cpu": str(cpu)}, "priority": priority}}
+    engine.on_unit(f"team/{name}", view(body))
+
+
+def set_policy(engine: Engine, policy: str, version: int) -> None:
+    meta = {"name": "q", "namespace": "koord-queue", "uid": "uid-queue", "resourceVersion": str(version)}
+    engine.on_queue("q", msgspec.convert({"metadata": meta, "spec": {"queuePolicy": policy}}, Queue))
+
+
+def test_a_policy_is_changed_in_place() -> None:
+    engine = made_engine()
+    set_policy(engine, "Block", 2)
+    waits(engine, "big", 4, 9)
+    waits(engine, "small", 1, 1)
+    engine.reconcile()
+    items = {"admitted/q": Item({"cpu": 4000}, {"cpu": 2000}, {})}
+    assert engine.admission.plan(items) == []
+    engine.world.texts_wanted.update(("team/big", "team/small"))
+    engine.after_admission()
+    patches = [d for d, _ in engine.decisions() if isinstance(d, Patch) and d.target.resource == QUEUE_UNITS.token]
+    told = {each.target.name: msgspec.json.decode(each.body)["status"]["message"] for each in patches}
+    assert told["big"] == "limited quotaName:q, limited resKey:cpu,"
+    assert told["small"] == "quota q is blocked: a unit of it that comes first does not fit"
+    engine.world.admission_wanted = False
+    set_policy(engine, "Priority", 3)
+    assert engine.world.admission_wanted
+    engine.desk.outbox.gone(f"{QUEUE_UNITS.token} team/small")
+    assert [one.key for one in engine.admission.plan(items)] == ["team/small"]
+    set_policy(engine, "Block", 4)
+    assert engine.admission.plan(items) == []
+    engine.on_room(["admitted/q"])
+    engine.desk.outbox.gone(f"{QUEUE_UNITS.token} team/big")
+    free = {"admitted/q": Item({"cpu": 4000}, {}, {})}
+    assert [one.key for one in engine.admission.plan(free)] == ["team/big"]
+
+
+def test_who_the_ledger_refuses_holds_back_those_behind_it_in_the_same_call() -> None:
+    engine = made_engine()
+    set_policy(engine, "Block", 2)
+    waits(engine, "first", 3, 9)
+    waits(engine, "second", 1, 1)
+    engine.reconcile()
+    planned = engine.admission.plan({"admitted/q": Item({"cpu": 4000}, {}, {})})
+    assert [one.key for one in planned] == ["team/first", "team/second"]
+    short = Short("admitted/q", "cpu", "amount", 3000, 1500)
+    engine.admission.judge(planned, [ClaimAnswer("conflict", shorts=(short,)), ClaimAnswer("ok", 8, 1)], 0)
+    assert [one.token for one in engine.admission.to_release] == [8]
+    assert engine.admission.in_flight == {}
+    assert engine.admission.plan({"admitted/q": Item({"cpu": 4000}, {"cpu": 2500}, {})}) == []
+    set_policy(engine, "Priority", 3)
+    planned = engine.admission.plan({"admitted/q": Item({"cpu": 4000}, {"cpu": 2500}, {})})
+    assert [one.key for one in planned] == ["team/second"]

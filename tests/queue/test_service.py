@@ -127,6 +127,28 @@ async def test_a_policy_that_is_not_built_admits_nothing(mini: MiniCluster) -> N
     await until(lambda: phase(mini, "a" + TF) == "Dequeued", "a known policy admits")
 
 
+async def test_a_quota_labelled_block_is_held_by_its_head_until_the_label_changes(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "4", **{"koord-queue/queue-policy": "Block"}))
+    await start_queue(mini)
+    await until(lambda: _policy(mini, "q") == "Block" and _condition(mini, "q").get("status") == "True", "Block")
+    await mini.put(TFJOBS, tfjob("runs", "q", workers=2))
+    await until(lambda: phase(mini, "runs" + TF) == "Dequeued", "there is room for two")
+    await mini.put(TFJOBS, tfjob("big", "q", workers=4, annotations={"scheduling.x-k8s.io/priority": "9"}))
+    await until(lambda: "resKey:cpu" in _reserved(mini, "big" + TF).get("message", ""), "big waits")
+    await mini.put(TFJOBS, tfjob("small", "q", workers=1))
+    await until(lambda: "is blocked" in _reserved(mini, "small" + TF).get("message", ""), "small waits behind it")
+    await mini.edit(ELASTIC_QUOTAS, "quotas/q", {"metadata": {"labels": {"koord-queue/queue-policy": "Priority"}}})
+    await until(lambda: phase(mini, "small" + TF) == "Dequeued", "now it may pass")
+    await mini.edit(ELASTIC_QUOTAS, "quotas/q", {"metadata": {"labels": {"koord-queue/queue-policy": "Block"}}})
+    await until(lambda: _policy(mini, "q") == "Block", "Block again")
+    await mini.put(TFJOBS, tfjob("late", "q", workers=1))
+    await until(lambda: "is blocked" in _reserved(mini, "late" + TF).get("message", ""), "late waits")
+    for name in ("runs", "small"):
+        await mini.delete(TFJOBS, f"team/{name}")
+    await until(lambda: phase(mini, "big" + TF) == "Dequeued", "the head goes first")
+    assert phase(mini, "late" + TF) == "Enqueued"
+
+
 async def test_a_labelled_job_is_charged_even_beyond_max(mini: MiniCluster) -> None:
     await mini.put(ELASTIC_QUOTAS, quota("q", "1"))
     await start_queue(mini)

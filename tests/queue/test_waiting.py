@@ -1,4 +1,4 @@
-"""Ordering, shapes and the Priority policy."""
+"""Ordering, shapes and the policies."""
 
 import random
 
@@ -6,7 +6,7 @@ import pytest
 
 from koord.queue.headroom import EXCEEDS_MAX, Headroom, short_of
 from koord.queue.ordering import queue_rank, rank
-from koord.queue.policy import Policy, PolicyError, PriorityPolicy, make_policy
+from koord.queue.policy import BlockPolicy, Policy, PolicyError, PriorityPolicy, make_policy
 from koord.queue.waiting import Waiting, WaitingUnits, shape_of
 
 
@@ -103,7 +103,7 @@ def test_depth_bounds_the_walk() -> None:
     assert walk.next() is None
 
 
-@pytest.mark.parametrize("name", ["Block", "Intelligent", "FIFO", "Round", "Lottery", ""])
+@pytest.mark.parametrize("name", ["Intelligent", "FIFO", "Round", "Lottery", ""])
 def test_other_policies_are_refused_by_name(name: str) -> None:
     with pytest.raises(PolicyError, match=r"spec\.queuePolicy"):
         make_policy(name)
@@ -127,3 +127,76 @@ def test_the_walk_equals_trying_one_after_the_other() -> None:
         admitted, refused = pass_over(queue(*units), Headroom({"q": {"cpu": limit or 1}}, {}))
         assert admitted == plain
         assert len(refused) <= 3
+
+
+def handed_out(waiting: WaitingUnits, policy: Policy, depth: int | None = None) -> list[str]:
+    """The units that one walk hands out when none is refused anew."""
+    walk = policy.walk(waiting, depth)
+    found: list[str] = []
+    while (one := walk.next()) is not None:
+        found.append(one.key)
+    return found
+
+
+@pytest.mark.parametrize("depth", [None, 9])
+def test_a_known_refusal_blocks_its_quota_until_room_comes_free(depth: int | None) -> None:
+    head, small, other = unit("head", 9, cpu=8000), unit("small", 1), unit("other", 0, quota="q2")
+    waiting = queue(head, small, other)
+    waiting.refuse(head.shape, short_of("q", "cpu", 8000, 0))
+    assert handed_out(waiting, BlockPolicy(), depth) == ["ns/other"]
+    assert handed_out(waiting, PriorityPolicy(), depth) == ["ns/small", "ns/other"]
+    waiting.put(unit("urgent", 10, cpu=500))
+    assert handed_out(waiting, BlockPolicy(), depth) == ["ns/urgent", "ns/other"]
+    assert waiting.room_at(frozenset(("q",)))
+    assert handed_out(waiting, BlockPolicy(), depth) == ["ns/urgent", "ns/head", "ns/small", "ns/other"]
+
+
+@pytest.mark.parametrize("depth", [None, 9])
+def test_a_blocked_quota_is_free_when_its_head_goes(depth: int | None) -> None:
+    head = unit("head", 9, cpu=8000)
+    waiting = queue(head, unit("small", 1))
+    waiting.refuse(head.shape, short_of("q", "cpu", 8000, 0, EXCEEDS_MAX))
+    assert handed_out(waiting, BlockPolicy(), depth) == []
+    waiting.drop(head.uid)
+    assert handed_out(waiting, BlockPolicy(), depth) == ["ns/small"]
+
+
+def test_block_counts_those_it_skips_into_the_depth() -> None:
+    head = unit("head", 9, cpu=8000)
+    waiting = queue(head, unit("small", 1), unit("other", 0, quota="q2"))
+    walk = BlockPolicy().walk(waiting, 2)
+    assert walk.next() is not None
+    walk.refused(head)
+    assert walk.next() is None
+    assert walk.blocked == {"q"}
+
+
+def test_block_equals_trying_one_after_the_other() -> None:
+    """Against a plain loop over the sorted units that leaves out what comes behind a refused one of the same quota."""
+    chooser = random.Random(11)
+    for _ in range(200):
+        units = [
+            unit(
+                f"u{i}",
+                chooser.choice([None, 1, 5]),
+                chooser.randrange(3),
+                chooser.choice(["q1", "q2", "q3"]),
+                cpu=chooser.choice([1000, 2000, 3000]),
+            )
+            for i in range(chooser.randrange(1, 30))
+        ]
+        free = {name: chooser.randrange(3, 12) * 1000 for name in ("q1", "q2", "q3")}
+        held = Headroom({name: {"cpu": amount} for name, amount in free.items()}, {})
+        plain: list[str] = []
+        blocked: set[str] = set()
+        for one in sorted(units, key=lambda each: each.rank):
+            if one.quota in blocked:
+                continue
+            if one.total["cpu"] <= free[one.quota]:
+                free[one.quota] -= one.total["cpu"]
+                plain.append(one.key)
+            else:
+                blocked.add(one.quota)
+        admitted, refused = pass_over(queue(*units), held, BlockPolicy())
+        assert admitted == plain
+        assert len(refused) == len(blocked)

@@ -34,6 +34,7 @@ from koord.telemetry.metrics import counter, histogram
 BUDGET = 64
 """Units admitted per queue and cycle; the next cycle goes on."""
 BUSY_S = 0.5
+TOLD_S = 30.0
 
 _attempts = counter("job_schedule_attempts", "Admission attempts", ("queue", "result"))
 _wait = histogram("koord_queue_admission_wait_seconds", "From waiting to dequeued", ("queue",))
@@ -129,6 +130,17 @@ class Admission:
             admitted_now += 1
         if admitted_now >= BUDGET:
             self._world.admission_wanted = True
+        self._tell_blocked(queue, walk.blocked)
+
+    def _tell_blocked(self, queue: QueueEntry, blocked: set[str]) -> None:
+        """Units behind a blocked quota's head say so. A quota that is blocked time and again is looked at now and then:
+        its units' texts do not change."""
+        now = self._desk.now_s
+        newly = {quota for quota in blocked if now - queue.blocked_told_s.get(quota, -TOLD_S) >= TOLD_S}
+        queue.waiting.blocked = blocked
+        if newly:
+            queue.blocked_told_s.update(dict.fromkeys(newly, now))
+            self._world.texts_wanted.update(queue.waiting.keys_of_quotas(newly))
 
     def _may_try(self, uid: str, entry: UnitEntry) -> bool:
         if uid in self.in_flight or not self._desk.free(QUEUE_UNITS, entry.view.metadata):
@@ -180,13 +192,19 @@ class Admission:
     def judge(self, planned: Sequence[Planned], answers: Sequence[ClaimAnswer], begun_ns: int) -> bool:
         """Turn answers into writes and refusals; False if the ledger takes no claims at the moment."""
         usable = True
+        held_back: set[tuple[str, str]] = set()
         for one, answer in zip(planned, answers, strict=True):
             self._traces.claimed(one.admitting, begun_ns, time.time_ns(), one.claim.id, answer.status)
             entry = self._world.units.get(one.key)
-            if answer.status == "ok":
+            if answer.status == "ok" and (one.queue, one.quota) in held_back and not one.charged:
+                self.to_release.append(InFlight(one, answer.token, answer.epoch))
+                self._world.admission_wanted = True
+            elif answer.status == "ok":
                 self._accepted(one, answer, entry)
             elif answer.status == "conflict":
                 self._conflict(one, answer, entry)
+                if not one.charged and self._blocks(one.queue):
+                    held_back.add((one.queue, one.quota))  # claims of one call are judged in their order
             elif answer.status == "busy":
                 self._busy_until[one.claim.members[0].uid] = self._desk.now_s + BUSY_S
                 self._world.look_again(one.key, self._desk.now_s + BUSY_S)
@@ -211,6 +229,10 @@ class Admission:
             self._tell_outside(entry, one.over)
         self._desk.patch(QUEUE_UNITS, entry.view.metadata, body, subresource="status", claim=claim)
         _attempts.labels(one.queue, "scheduled").inc()
+
+    def _blocks(self, queue: str) -> bool:
+        entry = self._world.queues.get(queue)
+        return entry is not None and entry.policy is not None and entry.policy.blocks
 
     def refused_by_ledger(self, one: Planned, why: str) -> None:
         """The ledger would not even judge the claim: the unit waits, and says why, until it changes."""

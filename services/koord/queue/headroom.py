@@ -47,6 +47,12 @@ def empty_quota(quota: str) -> Refusal:
     )
 
 
+def blocked_by_another(quota: str) -> Refusal:
+    """A unit ahead of the same quota does not fit, and the queue's policy lets nobody of the quota pass it."""
+    text = f"quota {quota} is blocked: a unit of it that comes first does not fit"
+    return Refusal(text, WAITING, quota)
+
+
 def oversold(maximum: Mapping[str, int], rate: Fraction) -> dict[str, int]:
     """What may be admitted below ``maximum``: each amount times ``rate``, exactly, rounded down."""
     return {name: amount * rate.numerator // rate.denominator for name, amount in maximum.items()}

@@ -22,7 +22,7 @@ from koord.queue.admission import Admission
 from koord.queue.backoff import RequeueState, Timeouts
 from koord.queue.conditions import QUOTA_RESERVED
 from koord.queue.desk import Desk
-from koord.queue.headroom import MISCONFIGURED, WAITING, Refusal, uncountable
+from koord.queue.headroom import MISCONFIGURED, WAITING, Refusal, blocked_by_another, uncountable
 from koord.queue.ordering import rank
 from koord.queue.phases import ADMITTED_PHASES, UnitFacts, next_step
 from koord.queue.status import moved, phase_of
@@ -216,7 +216,10 @@ class UnitSync:
         if refusal is None and entry.queued:
             queue = self._world.queues[entry.queued]
             unit = queue.waiting.get(entry.view.metadata.uid)
-            refusal = queue.waiting.refusal(unit.shape) if unit is not None else None
+            if unit is not None:
+                refusal = queue.waiting.refusal(unit.shape)
+                if refusal is None and unit.quota in queue.waiting.blocked:
+                    refusal = blocked_by_another(unit.quota)
             if queue.problem:
                 refusal = Refusal(queue.problem, "Suspended")
         status = entry.view.status

@@ -41,6 +41,8 @@ class WaitingUnits:
         self._buckets: dict[Shape, list[tuple[Rank, Waiting]]] = {}
         self._refused: dict[Shape, Refusal] = {}
         self._told: dict[Shape, tuple[str, str]] = {}
+        self.blocked: set[str] = set()
+        """Quotas that the last walk found blocked (only policies that block find some)."""
 
     def __len__(self) -> int:
         return len(self._units)
@@ -97,6 +99,10 @@ class WaitingUnits:
     def keys_of(self, shape: Shape) -> list[str]:
         """The units of one shape."""
         return [unit.key for _, unit in self._buckets.get(shape, ())]
+
+    def keys_of_quotas(self, quotas: set[str]) -> list[str]:
+        """The units of some quotas."""
+        return [unit.key for shape, bucket in self._buckets.items() if shape[0] in quotas for _, unit in bucket]
 
     def room_at(self, quotas: frozenset[str] | None) -> bool:
         """Room came free in ``quotas`` (None: unknown where); True if a shape became worth another check."""

@@ -56,6 +56,7 @@ class QueueEntry:
         self.policy: Policy | None = None
         self.problem = ""
         self.waiting = WaitingUnits()
+        self.blocked_told_s: dict[str, float] = {}
         self.details_dirty = True
         self.details_due_s = 0.0
 
