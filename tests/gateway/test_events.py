@@ -72,3 +72,13 @@ async def test_a_name_that_cannot_stand_in_a_path_is_dropped(api: Api, kube: Kub
     before = dropped("invalid")
     recorder.add(note(kube, "../../secrets"), time.time())
     assert (recorder.depth, dropped("invalid") - before) == (0, 1)
+
+
+async def test_a_backlog_goes_at_its_own_rate_while_nobody_else_writes(api: Api, kube: Kube) -> None:
+    """At one moment of quiet per Event, 400 of them would take 20 s, and an error's Event would come minutes late."""
+    recorder = EventRecorder(api, lambda: False, per_s=1000.0)
+    for number in range(400):
+        recorder.add(note(kube, f"p{number}"), time.time())
+    task = asyncio.create_task(recorder.run())
+    await until(lambda: recorder.depth == 0, "the backlog to be written", timeout=10)
+    await end(task)

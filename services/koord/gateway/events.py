@@ -63,6 +63,7 @@ class EventRecorder:
         self._known: OrderedDict[Key, _Series] = OrderedDict()
         self._budget: OrderedDict[tuple[str, str, str], tuple[float, float]] = OrderedDict()
         self._wake = asyncio.Event()
+        self._quiet_since = 0.0
 
     @property
     def depth(self) -> int:
@@ -111,6 +112,7 @@ class EventRecorder:
             if not self._pending:
                 self._wake.clear()
                 await self._wake.wait()
+                self._quiet_since = time.monotonic()  # nobody looked meanwhile
             await self._yield()
             key, series = self._pending.popitem(last=False)
             try:
@@ -123,13 +125,15 @@ class EventRecorder:
             await asyncio.sleep(self._pause_s)
 
     async def _yield(self) -> None:
-        """Wait until nothing else needs the API for a moment; an Event that waited long goes one at a time anyway."""
-        quiet_since = time.monotonic()
+        """Wait until nothing else has needed the API for a moment; an Event that waited long goes anyway.
+
+        The moment is waited for once, not before each Event: a long backlog goes at its own rate while it stays quiet.
+        """
         while True:
             now = time.monotonic()
             if self._busy():
-                quiet_since = now
-            elif now - quiet_since >= QUIET_S:
+                self._quiet_since = now
+            elif now - self._quiet_since >= QUIET_S:
                 return
             oldest = next(iter(self._pending.values()))
             if now - oldest.since_s > STARVED_S:
