@@ -4,6 +4,7 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from koord.cli.commands import bench, demo, explain, get, run, submit, trace, up
 from koord.cli.errors import CommandError
@@ -35,7 +36,9 @@ def main() -> None:
     try:
         app()
     except CommandError as error:
-        Console(stderr=True, highlight=False).print(f"[bold red]error:[/bold red] {error}", soft_wrap=True)
+        # What the API and users wrote may look like markup: "[metadata.name: Invalid value ...]".
+        words = escape(str(error))
+        Console(stderr=True, highlight=False).print(f"[bold red]error:[/bold red] {words}", soft_wrap=True)
         sys.exit(error.code)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -50,7 +50,7 @@ def _print(answer: PodExplanation) -> None:
     where = f" on {answer.node}" if answer.node else ""
     console.print(f"[bold]pod {answer.namespace}/{answer.name}[/bold]  {answer.state}{where}")
     if answer.message:
-        console.print(answer.message, soft_wrap=True)
+        console.print(answer.message, soft_wrap=True, markup=False)
     if answer.attempts:
         console.print(f"attempts {answer.attempts}; {answer.feasible_nodes} of {answer.total_nodes} nodes would do")
     if answer.gang:

@@ -63,6 +63,12 @@ def up(
 
     from koord.cli.local import LocalOptions
     from koord.cli.settings import local_settings
+    from koord.contracts.subjects import SubjectError, Subjects
+
+    try:
+        Subjects(name)
+    except SubjectError as error:
+        raise UsageProblem(f"--name: {error}") from error
 
     binary = local_settings(config, redis).redis
 
