@@ -186,6 +186,34 @@ async def test_a_first_start_that_fails_is_the_callers_error() -> None:
     await supervisor.stop()
 
 
+class Slow:
+    """A child whose start takes as long as it is let."""
+
+    name = "slow"
+    pid: int | None = None
+
+    async def start(self) -> None:
+        await asyncio.Event().wait()
+
+    async def wait(self) -> int:
+        return 0
+
+    async def stop(self) -> None:
+        pass
+
+
+async def test_stopped_while_a_child_starts() -> None:
+    """Another one did not start, so that all are stopped: the error told is that one's alone."""
+    supervisor = Supervisor()
+    adding = asyncio.create_task(supervisor.add(Slow()))
+    await asyncio.sleep(0)
+    await supervisor.stop()
+    adding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await adding
+    assert supervisor.pids == {}
+
+
 def test_children_work_on_uvloop() -> None:
     async def scenario() -> tuple[list[str], int]:
         lines: list[str] = []

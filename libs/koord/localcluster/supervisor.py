@@ -85,7 +85,7 @@ class Supervisor:
         try:
             await child.start()
         except BaseException:
-            del self._children[child.name]
+            self._children.pop(child.name, None)  # stop() may have taken it meanwhile
             raise
         self._keepers[child.name] = asyncio.create_task(self._keep(child), name=f"keeper of {child.name}")
 
