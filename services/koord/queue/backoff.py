@@ -4,11 +4,15 @@ Two rules live side by side: the released one waits the same time after every fa
 wait doubles per failure up to 15 minutes, spread by 10 % so that units that failed together do not return together.
 """
 
+from typing import Annotated
+
 import msgspec
 
 LONGEST_S = 900.0
 SPREAD = 0.1
 BASE_S = 10.0
+
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -17,8 +21,8 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``running``: how long an admitted job may stay Pending. ``backoff``: the wait after a failure.
     """
 
-    running: float = 0.0
-    backoff: float = 0.0
+    running: Seconds = 0.0
+    backoff: Seconds = 0.0
 
 
 class RequeueState(msgspec.Struct, frozen=True):

@@ -27,6 +27,12 @@ class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requeue_state: bool = True
     oversell_rate: str | float = 1.0
 
+    def __post_init__(self) -> None:
+        self.rate()
+        for kind in self.timeouts:
+            if kind not in DEFAULT_TIMEOUTS:
+                raise ValueError(f"queue.timeouts.{kind}: unknown kind, known are {', '.join(DEFAULT_TIMEOUTS)}")
+
     def all_timeouts(self) -> dict[str, Timeouts]:
         """The defaults and what was set."""
         return {**DEFAULT_TIMEOUTS, **self.timeouts}
