@@ -2,6 +2,8 @@
 
 import pytest
 
+from koord.kube.groups import PodGroupStatus
+from koord.scheduler.gang.phases import Tally, step
 from tests.scheduler.test_gang import Gangs
 
 
@@ -52,3 +54,29 @@ def test_g15_a_group_is_allowed_whole() -> None:
     plan = gangs.plan(pods)
     assert plan.complete
     assert len(plan.placed) == 4
+
+
+def test_g17_pod_group_phase() -> None:
+    status = PodGroupStatus()
+
+    def now(**tally: int) -> str:
+        nonlocal status
+        status = step(2, status, Tally(**tally), "default/job", "2026-03-02T09:00:00Z")
+        return status.phase
+
+    assert now() == "Pending"
+    assert now(pods=1) == "Pending"
+    assert now(pods=2) == "PreScheduling"
+    assert status.occupied_by == "default/job"
+    assert now(pods=2, scheduled=1) == "Scheduling"
+    assert status.schedule_start_time == "2026-03-02T09:00:00Z"
+    assert now(pods=2, scheduled=2, running=1) == "Scheduled"
+    assert now(pods=2, scheduled=2, running=2) == "Running"
+    running = status
+    assert now() == "Pending"
+    status = running
+    assert now(pods=2, scheduled=2, running=1, failed=1) == "Failed"
+    assert now() == "Failed"
+    status = running
+    assert now(pods=2, scheduled=2, succeeded=2) == "Finished"
+    assert now() == "Finished"

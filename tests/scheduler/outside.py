@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from koord.contracts.codec import encode
 from koord.contracts.decisions import Bind, EventNote, Patch, RecordEvents
 from koord.contracts.ledger import LedgerHint
 from koord.contracts.results import MemberResult, Result
+from koord.kube.meta import now_rfc3339
 from koord.kube.pods import Pod
 from koord.kube.quotas import ElasticQuota
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_GROUPS, PODS
@@ -47,6 +48,9 @@ class Outside:
         self.ledger = ledger
         self.publisher = StatePublisher(bus)
         self.pods: dict[str, dict[str, Any]] = {}
+        self.groups: dict[str, dict[str, Any]] = {}
+        self.phases: list[tuple[str, str]] = []
+        self.conflicts = 0
         self.binds: list[Bind] = []
         self.bound: dict[str, str] = {}
         self.events: list[EventNote] = []
@@ -119,9 +123,57 @@ class Outside:
         await self.ledger.observe([LimitSet(f"quota/{name}", amounts(limits))], role_epoch=self._reconciler)
         await self.publisher.publish(ELASTIC_QUOTAS, "ADDED", "koordinator-system", name, self.version(), raw)
 
-    async def pod_group(self, name: str, minimum: int, namespace: str = "default") -> None:
-        body = {"metadata": {"name": name, "namespace": namespace, "uid": f"pg-{name}"}, "spec": {"minMember": minimum}}
-        await self.publisher.publish(POD_GROUPS, "ADDED", namespace, name, self.version(), msgspec.json.encode(body))
+    async def pod_group(
+        self, name: str, minimum: int, namespace: str = "default", *, timeout_s: int | None = None, **gang: str
+    ) -> None:
+        """A PodGroup made anew, or with another spec; ``gang``: annotations by the last part of their key."""
+        key = f"{namespace}/{name}"
+        known = self.groups.get(key)
+        meta = {"name": name, "namespace": namespace, "uid": f"pg-{name}-{self._version}"}
+        body: dict[str, Any] = known or {"metadata": meta, "status": {}}
+        body["metadata"]["annotations"] = {
+            f"gang.scheduling.koordinator.sh/{part.replace('_', '-')}": value for part, value in gang.items()
+        }
+        body["spec"] = {"minMember": minimum}
+        if timeout_s is not None:
+            body["spec"]["scheduleTimeoutSeconds"] = timeout_s
+        self.groups[key] = body
+        await self._show_group(body, "MODIFIED" if known else "ADDED")
+
+    async def delete_group(self, name: str, namespace: str = "default") -> None:
+        await self._show_group(self.groups.pop(f"{namespace}/{name}"), "DELETED")
+
+    async def _show_group(self, body: dict[str, Any], type_: Any) -> None:
+        meta = body["metadata"]
+        version = meta["resourceVersion"] = self.version()
+        raw = msgspec.json.encode(body)
+        await self.publisher.publish(POD_GROUPS, type_, meta["namespace"], meta["name"], version, raw)
+
+    async def _patch_group(self, patch: Patch, trace: str) -> None:
+        """As the gateway and the API server do: the version named must be the present one."""
+        target = patch.target
+        body = self.groups.get(f"{target.namespace}/{target.name}")
+        if body is None or body["metadata"]["uid"] != target.uid:
+            self._consumer.answer("scheduler", Result(patch.id, "gone"), trace)
+        elif body["metadata"]["resourceVersion"] != target.resource_version:
+            self.conflicts += 1
+            self._consumer.answer("scheduler", Result(patch.id, "conflict", "resourceVersion"), trace)
+        else:
+            change = msgspec.json.decode(patch.body)
+            assert set(change) == {"status"}, change
+            body["status"].update(change["status"])
+            self.phases.append((target.name, body["status"]["phase"]))
+            await self._show_group(body, "MODIFIED")
+            self._consumer.answer("scheduler", Result(patch.id, "done"), trace)
+
+    def phase(self, name: str, namespace: str = "default") -> str:
+        return str(self.groups[f"{namespace}/{name}"]["status"].get("phase", ""))
+
+    async def run(self, name: str, phase: str = "Running", namespace: str = "default") -> None:
+        """A bound pod's kubelet tells its phase."""
+        body = self.pods[f"{namespace}/{name}"]
+        body["status"]["phase"] = phase
+        await self.show(body)
 
     async def pod(
         self,
@@ -132,6 +184,7 @@ class Outside:
         namespace: str = "default",
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
+        owners: Sequence[str] = (),
         **spec: Any,
     ) -> str:
         uid = f"uid-{namespace}-{name}-{self._version}"
@@ -142,6 +195,8 @@ class Outside:
                 "uid": uid,
                 "labels": dict(labels or {}),
                 "annotations": dict(annotations or {}),
+                "ownerReferences": [{"name": owner} for owner in owners],
+                "creationTimestamp": now_rfc3339(time.time()),
             },
             "spec": {
                 "schedulerName": "koord-scheduler",
@@ -202,6 +257,8 @@ class Outside:
         assert trace is not None, "every decision carries a trace"
         if isinstance(decision, RecordEvents):
             self.events.extend(decision.events)
+        elif isinstance(decision, Patch) and decision.target.resource == POD_GROUPS.token:
+            await self._patch_group(decision, trace.traceparent)
         elif isinstance(decision, Patch):
             self.patches.append(decision)
         elif isinstance(decision, Bind):

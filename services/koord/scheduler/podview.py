@@ -125,6 +125,10 @@ class _Status(msgspec.Struct, gc=False, rename="camel"):
     conditions: list[_Condition] = []
 
 
+class _Owner(msgspec.Struct, gc=False, frozen=True):
+    name: str = ""
+
+
 class _Meta(msgspec.Struct, gc=False, rename="camel"):
     name: str
     uid: str
@@ -132,6 +136,7 @@ class _Meta(msgspec.Struct, gc=False, rename="camel"):
     resource_version: str = ""
     labels: dict[str, str] = _EMPTY
     annotations: dict[str, str] = _EMPTY
+    owner_references: list[_Owner] = []
     deletion_timestamp: str | None = None
 
 

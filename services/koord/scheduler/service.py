@@ -38,6 +38,7 @@ from koord.scheduler.engine.placement import Engine, PodInfo
 from koord.scheduler.explain import Explainer
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.framework.profile import ProfileError
+from koord.scheduler.gang.podgroups import PodGroupController
 from koord.scheduler.nodeview import NodeView
 from koord.scheduler.notices import Notices
 from koord.scheduler.planning import Planner
@@ -74,6 +75,7 @@ class SchedulerService:
         self._quotas = StateCache(bus, ELASTIC_QUOTAS, QuotaObject, self._on_quota, on_bad=self._on_bad)
         self._groups = StateCache(bus, POD_GROUPS, PodGroup, self._on_pod_group, on_bad=self._on_bad)
         self._caches: tuple[StateCache[Any], ...] = (self._nodes, self._quotas, self._groups, self._pods)
+        self._phases = PodGroupController(host, self._publisher, settings.coscheduling.stale_after_s)
         self._notices = Notices(host.incarnation, name, self._pods.get)
         claims = Claims(host.incarnation, quota, coscheduling.book, host.spans)
         self._world = World(
@@ -144,9 +146,15 @@ class SchedulerService:
         await self._driver.drain()
         with contextlib.suppress(BusError):
             await self._send_notices()
+        await self._phases.stop()
         self._publisher.close()
         for cache in self._caches:
             await cache.close()
+
+    @property
+    def writes_pod_groups(self) -> bool:
+        """Whether this replica is the one that writes the status of PodGroups."""
+        return self._phases.leading
 
     # Tasks ----------------------------------------------------------------------------------------------------------
 
@@ -154,6 +162,7 @@ class SchedulerService:
         for cache in self._caches:
             await cache.synced()
         self._host.ready.open("synced")
+        self._phases.start()
         cluster = self._engine.cluster
         self._log.info(
             "state is complete", nodes=len(cluster), pods=len(cluster.pods), pending=len(self._world.pending)
@@ -251,6 +260,7 @@ class SchedulerService:
 
     def _on_pod(self, change: Change[PodView]) -> None:
         self._world.apply_pod(change.old, change.new, time.monotonic())
+        self._phases.on_pod(change)
         self._driver.kick()
 
     def _on_node(self, change: Change[NodeView]) -> None:
@@ -272,6 +282,7 @@ class SchedulerService:
 
     def _on_pod_group(self, change: Change[PodGroup]) -> None:
         self._world.apply_pod_group(change.old, change.new, time.monotonic())
+        self._phases.on_pod_group(change)
         self._driver.kick()
 
     def _kick_on_events(self) -> None:

@@ -11,15 +11,19 @@ import msgspec
 from koord.kube.protocol import gang as keys
 from koord.kube.protocol.gang import GangRef, gang_of, governed_by
 from koord.scheduler.framework.contract import PodRef
-
-SATISFIED_PHASES = frozenset(("Scheduled", "Running", "Failed", "Finished"))
+from koord.scheduler.gang.phases import SATISFIED
 
 
 class GangSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``default_timeout_s``: how long placed members of a NonStrict gang wait for the others."""
+    """``default_timeout_s``: how long placed members of a NonStrict gang wait for the others.
+
+    ``stale_after_s``: PodGroups whose scheduling began later than this after their creation keep their phase once they
+    are scheduled and nothing of them runs (the original's rule: 172800, 48 h); 0: every phase follows its pods.
+    """
 
     default_timeout_s: float = 600.0
     default_match_policy: str = keys.ONCE_SATISFIED
+    stale_after_s: float = 0.0
 
 
 class Gang:
@@ -159,7 +163,7 @@ class GangBook:
             min_member, timeout_s, annotations, phase = governing
             gang.ref = governed_by(gang.ref, min_member, timeout_s, annotations)
             gang.pod_group = True
-            gang.satisfied_phase = phase in SATISFIED_PHASES
+            gang.satisfied_phase = phase in SATISFIED
 
     # Asking ---------------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ class Coscheduling(PreEnqueuePlugin):
         settings = settings or GangSettings()
         if settings.default_timeout_s < 0:
             raise ProfileError("coscheduling.default_timeout_s: coeSchedulingArgs DefaultTimeoutSeconds invalid")
+        if settings.stale_after_s < 0:
+            raise ProfileError(f"coscheduling.stale_after_s: {settings.stale_after_s} must not be negative")
         if settings.default_match_policy not in keys.MATCH_POLICIES:
             known = ", ".join(sorted(keys.MATCH_POLICIES))
             raise ProfileError(
