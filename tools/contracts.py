@@ -100,7 +100,11 @@ def asyncapi() -> dict[str, Any]:
             channels[f"{name}Reply"] = {
                 "address": None,
                 "description": "The inbox that the asker names as NATS reply subject.",
-                "messages": {reply.name: {"$ref": f"#/components/messages/{reply.name}"} for reply in replies},
+                "messages": {
+                    reply.name: {"$ref": f"#/components/messages/{reply.name}"}
+                    for reply in replies
+                    if reply.answers in ("", kind.name)
+                },
             }
             operation["reply"] = {"channel": {"$ref": f"#/channels/{name}Reply"}}
         operations[f"send{kind.name}"] = operation

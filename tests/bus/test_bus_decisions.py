@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from koord.bus.connection import Bus
-from koord.bus.decisions import DecisionConsumer, DecisionPublisher, Delivery
+from koord.bus.decisions import DecisionConsumer, DecisionPublisher, Delivery, unacknowledged
 from koord.bus.errors import BusTimeout
 from koord.bus.pull import Pulled
 from koord.contracts.codec import decode_decision, encode
@@ -67,6 +68,33 @@ async def until_empty(bus: Bus) -> None:
     while await messages(bus):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
+
+
+async def test_what_nobody_acknowledged_can_be_looked_through(connect: Connect) -> None:
+    bus = await connect()
+    assert await unacknowledged(bus, 10) == []
+    publisher, gateway = DecisionPublisher(bus, "scheduler"), await started(bus)
+    gateway.handle = lambda self: self.ack() if self.body == encode(bind(1)) else self.nak(60.0)
+    for number in range(4):
+        await publisher.publish(bind(number), TRACE)
+    await bus.publish_acked(bus.subjects.decision("scheduler", "bind"), b"nonsense")
+    await bus.publish_acked(bus.subjects.decision("scheduler", "bind"), b"")
+    await until(lambda: len(gateway.deliveries) == 6, what="every delivery")
+    await until_async(lambda: _held(bus, 5), "the acknowledgement")
+    assert await unacknowledged(bus, 5) == [bind(0), bind(2), bind(3)]
+    assert await unacknowledged(bus, 4) is None
+    await gateway.stop()
+
+
+async def _held(bus: Bus, count: int) -> bool:
+    return (await bus.js.stream_info(bus.subjects.decisions_stream)).state.messages == count
+
+
+async def until_async(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+    deadline = time.monotonic() + 10
+    while not await condition():
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.01)
 
 
 async def test_decisions_arrive_in_order_with_author_and_trace(bus: Bus) -> None:

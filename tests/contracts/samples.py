@@ -2,7 +2,17 @@
 
 import msgspec
 
-from koord.contracts.asks import ExplainPod, NodeReason, PodExplanation, QuotaLevel, Refusal
+from koord.contracts.asks import (
+    BindingRecord,
+    BindingsSettled,
+    ExplainPod,
+    NodeReason,
+    PodExplanation,
+    QuotaLevel,
+    Refusal,
+    SettleBindings,
+    SettledBinding,
+)
 from koord.contracts.decisions import (
     Bind,
     BindMember,
@@ -57,6 +67,8 @@ FULL: dict[str, msgspec.Struct] = {
         2,
         "none",
     ),
+    "SettleBindings": SettleBindings([BindingRecord(POD, "c-1")]),
+    "BindingsSettled": BindingsSettled([SettledBinding("uid-1", "bound", "n1")]),
     "Refusal": Refusal("pod default/a: not known"),
 }
 
@@ -73,5 +85,7 @@ MINIMAL: dict[str, msgspec.Struct] = {
     "QuotaRuntime": QuotaRuntime("", 5, []),
     "ExplainPod": ExplainPod("default", "a"),
     "PodExplanation": PodExplanation("default", "a", "unknown"),
+    "SettleBindings": SettleBindings([]),
+    "BindingsSettled": BindingsSettled([]),
     "Refusal": Refusal("why"),
 }

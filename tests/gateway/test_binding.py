@@ -14,9 +14,10 @@ from koord.contracts.results import Result
 from koord.gateway.access import ApiAccess
 from koord.gateway.advancing import Advancer
 from koord.gateway.api import Api
-from koord.gateway.binding import SETTLED, Binder, NotLeading, TryLater
+from koord.gateway.binding import Binder, NotLeading, TryLater
 from koord.gateway.leanclient import LeanClient, NotSent, OutcomeUnknown, Response
 from koord.gateway.podindex import PodIndex
+from koord.gateway.settling import SETTLED
 from koord.kube.resources import PODS
 from koord.ledger.client import Ledger
 from koord.ledger.model import ClaimRequest, Member, NodeSeen, PodSeen, ReleaseAnswer

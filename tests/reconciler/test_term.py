@@ -12,7 +12,9 @@ import pytest
 
 from koord.accounting.takes import pod_takes
 from koord.bus.connection import Bus
+from koord.bus.errors import NobodyThere
 from koord.bus.statepublisher import StatePublisher
+from koord.contracts.asks import BindingsSettled, SettleBindings
 from koord.contracts.codec import decode
 from koord.contracts.ledger import EpochHint, LedgerHint
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS, Resource
@@ -72,6 +74,10 @@ class Cluster:
         return await self.put(PODS, body)
 
 
+async def nobody(question: SettleBindings) -> BindingsSettled:
+    raise NobodyThere("no gateway in this test")
+
+
 class Bed:
     def __init__(self, cluster: Cluster, ledger: Ledger, spans: Spans) -> None:
         self.cluster = cluster
@@ -99,7 +105,7 @@ async def reconciling(bus: Bus, url: str, name: str, spans: Spans | None = None)
     ledger = await Ledger.connect(url, bus.subjects.cluster, name)
     world = World(bus, spans or Spans())
     await asyncio.wait_for(world.start(lambda token: None), 10)
-    term = Term(ledger, world, Hints(bus), await ledger.lead("reconciler"), FAST, lambda is_open: None)
+    term = Term(ledger, world, Hints(bus), nobody, await ledger.lead("reconciler"), FAST, lambda is_open: None)
     task = asyncio.create_task(term.run())
     try:
         yield task

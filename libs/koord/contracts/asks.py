@@ -1,6 +1,10 @@
-"""Questions that the CLI puts to services, and the answers. Never on a per-pod path."""
+"""Questions that the CLI and services put to services, and the answers. Never on a per-pod path."""
+
+from typing import Literal
 
 import msgspec
+
+from koord.contracts.decisions import ObjectRef
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refusal", tag_field="kind", omit_defaults=True):
@@ -54,4 +58,41 @@ class PodExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
     gang_members: int = 0
     gang_minimum: int = 0
     error: str = ""
+    v: int = 1
+
+
+class BindingRecord(msgspec.Struct, frozen=True):
+    """A ledger record that is BINDING: its pod or QueueUnit (with uid), and its claim."""
+
+    target: ObjectRef
+    claim: str
+
+
+class SettleBindings(msgspec.Struct, frozen=True):
+    """Is a write for these still to come? If not, make sure of it. Subject ``ask.gateway.settle``; at most 256."""
+
+    records: list[BindingRecord]
+    v: int = 1
+
+
+BindingState = Literal["busy", "bound", "gone", "unbound"]
+
+
+class SettledBinding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the gateway found.
+
+    ``busy``: a decision with that claim waits or runs, or nothing final can be said; ask again later. ``bound``: the
+    API has the pod on ``node``, or the unit with admissions. ``gone``: no object with this uid. ``unbound``: none of
+    these, and the object's version was changed, so that every write that may still be under way fails.
+    """
+
+    uid: str
+    state: BindingState
+    node: str = ""
+
+
+class BindingsSettled(msgspec.Struct, frozen=True):
+    """The answer to SettleBindings, in its order."""
+
+    records: list[SettledBinding]
     v: int = 1

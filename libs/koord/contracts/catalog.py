@@ -6,7 +6,7 @@ list.
 
 import msgspec
 
-from koord.contracts.asks import ExplainPod, PodExplanation, Refusal
+from koord.contracts.asks import BindingsSettled, ExplainPod, PodExplanation, Refusal, SettleBindings
 from koord.contracts.decisions import Bind, Create, Delete, Evict, Patch, RecordEvents
 from koord.contracts.ledger import EpochHint, LedgerHint
 from koord.contracts.quota import QuotaRuntime
@@ -14,7 +14,10 @@ from koord.contracts.results import Result
 
 
 class MessageKind(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One kind of message. ``subject`` is below ``koord.<cluster>.``; ``exempt`` says why it needs no trace context."""
+    """One kind of message. ``subject`` is below ``koord.<cluster>.``; ``exempt`` says why it needs no trace context.
+
+    ``answers`` names the question that a reply belongs to; empty: any question.
+    """
 
     name: str
     subject: str
@@ -22,6 +25,7 @@ class MessageKind(msgspec.Struct, frozen=True, omit_defaults=True):
     summary: str
     body: type | None = None
     exempt: str = ""
+    answers: str = ""
 
 
 CATALOG: tuple[MessageKind, ...] = (
@@ -64,6 +68,28 @@ CATALOG: tuple[MessageKind, ...] = (
         exempt="a periodic value computed from many objects",
     ),
     MessageKind("ExplainPod", "ask.scheduler.explain", "cli", "Why is this pod where it is?", ExplainPod),
-    MessageKind("PodExplanation", "(reply)", "scheduler", "The scheduler's view of one pod.", PodExplanation),
+    MessageKind(
+        "PodExplanation",
+        "(reply)",
+        "scheduler",
+        "The scheduler's view of one pod.",
+        PodExplanation,
+        answers="ExplainPod",
+    ),
+    MessageKind(
+        "SettleBindings",
+        "ask.gateway.settle",
+        "reconciler",
+        "Is a write for these records still to come? If not, make sure that none succeeds.",
+        SettleBindings,
+    ),
+    MessageKind(
+        "BindingsSettled",
+        "(reply)",
+        "gateway",
+        "Which of the records are bound, gone, still in hand, or unbound for good.",
+        BindingsSettled,
+        answers="SettleBindings",
+    ),
     MessageKind("Refusal", "(reply)", "any service", "The question could not be answered.", Refusal),
 )

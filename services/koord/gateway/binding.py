@@ -5,7 +5,6 @@ back while a request that could still bind the pod may be under way.
 """
 
 import asyncio
-import itertools
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,17 +15,16 @@ import msgspec
 from koord.contracts.decisions import Bind, BindMember, ClaimRef
 from koord.contracts.results import MemberResult, Outcome, Result
 from koord.gateway.advancing import Advancer
-from koord.gateway.api import PATCH_TYPES, Api, ApiUnavailable, transient
+from koord.gateway.api import Api, ApiUnavailable, transient
 from koord.gateway.leanclient import NotSent, OutcomeUnknown
-from koord.gateway.objects import ObjectError, read_object, read_status
+from koord.gateway.objects import read_status
 from koord.gateway.podindex import PodIndex, PodSight
+from koord.gateway.settling import settle
 from koord.kube.resources import PODS
 from koord.ledger.model import Release, ReleaseAnswer
 from koord.telemetry.context import TraceContext
 from koord.telemetry.spans import Spans
 
-SETTLED = "koord.sh/bind-settled"
-"""Annotation that a settle writes; only its change of the pod's version matters."""
 ROUNDS = 6
 """Rounds of read, advance and send before the decision goes back to the queue."""
 WINDOW = 64
@@ -119,7 +117,6 @@ class Binder:
         self._role_epoch = role_epoch
         self._spans = spans
         self._on_released = on_released
-        self._settles = itertools.count(1)
 
     async def bind(self, decision: Bind) -> Result:
         """Bind the members and give back the room of those that are refused for good.
@@ -288,23 +285,12 @@ class Binder:
     async def _settle(self, doing: _Doing) -> bool:
         """Give the unbound pod a new version, so that every older request fails; True if it is unbound for good."""
         member = doing.member
-        patch = {"metadata": {"uid": member.uid, "annotations": {SETTLED: f"{time.time_ns()}-{next(self._settles)}"}}}
         try:
-            answer = await self._api.call(
-                "patch", PODS.path(member.namespace, member.name), _encode(patch), PATCH_TYPES["merge"]
-            )
-            brief = None
-            if answer.status == 200:
-                brief = read_object(answer.body, kind=PODS.kind, api_version=PODS.api_version, pod=True)
-            if brief is not None and brief.uid == member.uid:
-                doing.sight = PodSight(brief.uid, brief.resource_version, brief.node, brief.terminating)
-            else:  # gone, or another uid: read what is there
-                await self._read(doing)
-                if doing.sight is not None and self._judge(doing) == "unbound":
-                    raise TryLater(f"settle {member.namespace}/{member.name}: answer {answer.status}", 2.0)
-        except (ApiUnavailable, ObjectError) as error:
+            there = await settle(self._api, PODS, member.namespace, member.name, member.uid)
+        except ApiUnavailable as error:
             raise TryLater(str(error), 2.0) from error
-        return doing.outcome is None and self._judge(doing) == "unbound"
+        doing.sight = there and PodSight(there.uid, there.resource_version, there.node, there.terminating)
+        return self._judge(doing) == "unbound"
 
     # (f) release --------------------------------------------------------------------------------------------------
 

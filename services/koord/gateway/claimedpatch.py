@@ -4,8 +4,6 @@ The same steps as a bind: read the version, advance the record, write with that 
 room back only on a definite refusal with nothing under way.
 """
 
-import itertools
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,10 +13,10 @@ from koord.contracts.decisions import ClaimRef, ObjectRef, Patch
 from koord.contracts.results import Result
 from koord.gateway.advancing import Advancer
 from koord.gateway.allow import Rejected, describe
-from koord.gateway.api import PATCH_TYPES, Api
-from koord.gateway.binding import SETTLED, NotLeading, ReleasingLedger, TryLater
-from koord.gateway.objects import ObjectError, read_object
+from koord.gateway.api import Api
+from koord.gateway.binding import NotLeading, ReleasingLedger, TryLater
 from koord.gateway.patching import holds
+from koord.gateway.settling import settle
 from koord.kube.resources import BY_TOKEN
 from koord.ledger.model import Release, ReleaseAnswer
 
@@ -51,7 +49,6 @@ class ClaimedPatcher:
         self._ledger = ledger
         self._role_epoch = role_epoch
         self._on_released = on_released
-        self._settles = itertools.count(1)
 
     async def patch(self, decision: Patch, claim: ClaimRef, service: str) -> Result:
         """Advance, patch, release if refused. Raises Rejected, TryLater, NotLeading, ApiUnavailable."""
@@ -84,7 +81,9 @@ class ClaimedPatcher:
             if result.outcome != "conflict" or target.resource_version:
                 break
         if result.outcome == "rejected" and unsure:
-            await self._settle(target)
+            settled = await settle(self._api, BY_TOKEN[target.resource], target.namespace, target.name, target.uid)
+            if settled is not None and holds(settled.body, decision.body):
+                return Result(decision.id, "done", resource_version=settled.resource_version)
         await self._release(claim, target.uid)
         return result
 
@@ -92,23 +91,6 @@ class ClaimedPatcher:
         resource = BY_TOKEN[target.resource]
         brief = await self._api.read(resource, target.namespace, target.name)
         return None if brief is None else _There(brief.uid, brief.resource_version, brief.body)
-
-    async def _settle(self, target: ObjectRef) -> None:
-        """Give the object a new version, so that every older request fails."""
-        resource = BY_TOKEN[target.resource]
-        stamp = f"{time.time_ns()}-{next(self._settles)}"
-        patch = {"metadata": {"uid": target.uid, "annotations": {SETTLED: stamp}}}
-        path = resource.path(target.namespace, target.name)
-        answer = await self._api.call("patch", path, msgspec.json.encode(patch), PATCH_TYPES["merge"])
-        if answer.status == 404:
-            return
-        try:
-            if answer.status == 200:
-                read_object(answer.body, kind=resource.kind, api_version=resource.api_version)
-                return
-        except ObjectError as error:
-            raise TryLater(f"settle {describe(target)}: {error}", 2.0) from error
-        raise TryLater(f"settle {describe(target)}: answer {answer.status}", 2.0)
 
     async def _release(self, claim: ClaimRef, uid: str) -> None:
         answers = await self._ledger.release(

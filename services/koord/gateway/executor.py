@@ -24,6 +24,7 @@ from koord.gateway.claimedpatch import ClaimedPatcher
 from koord.gateway.events import EventRecorder
 from koord.gateway.lanes import BIND, LANES, STATUS, Key, Lanes, Work
 from koord.gateway.leanclient import RequestFailed
+from koord.gateway.settling import claim_of
 from koord.gateway.writes import Writer
 from koord.kube.resources import PODS
 from koord.ledger.model import LedgerUnavailable
@@ -101,6 +102,10 @@ class Executor:
     def in_hand(self) -> int:
         """Decisions that wait or run."""
         return len(self._in_hand)
+
+    def claims_in_hand(self) -> set[str]:
+        """The claims of the decisions that wait or run."""
+        return {claim_of(job.decision) for job in self._in_hand.values()}
 
     async def room(self) -> None:
         """Wait until the backlog takes more."""

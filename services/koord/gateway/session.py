@@ -6,6 +6,7 @@ stream holds and lists again, because another gateway may have led in between.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import aiohttp
@@ -13,8 +14,10 @@ import nats.errors
 import nats.js.errors
 
 from koord.bus.connection import Bus
-from koord.bus.decisions import DecisionConsumer
+from koord.bus.decisions import DecisionConsumer, unacknowledged
+from koord.bus.questions import serve
 from koord.bus.statepublisher import StatePublisher
+from koord.contracts.asks import SettleBindings
 from koord.contracts.codec import encode
 from koord.contracts.decisions import ClaimRef
 from koord.contracts.ledger import LedgerHint
@@ -29,6 +32,7 @@ from koord.gateway.lanes import Lanes
 from koord.gateway.podindex import PodIndex
 from koord.gateway.reflector import Reflector
 from koord.gateway.settings import GatewaySettings
+from koord.gateway.settling import Settler
 from koord.gateway.stream import StateStream
 from koord.gateway.writes import Writer
 from koord.kube.resources import PODS, WATCHED, Resource
@@ -126,6 +130,8 @@ class Session:
         )
         await self._take_over()
         await consumer.start()
+        settler = Settler(self._api, executor.claims_in_hand, partial(unacknowledged, self._bus))
+        asked = await serve(self._bus, "gateway", "settle", SettleBindings, settler.answer)
         beside = [
             asyncio.create_task(events.run(), name="gateway-events"),
             asyncio.create_task(executor.keep_in_progress(), name="gateway-progress"),
@@ -138,6 +144,7 @@ class Session:
                 task.result()
             log.error("the ledger knows a newer gateway, giving up the term", epoch=epoch)
         finally:
+            self._bus.unsubscribe_raw(asked)
             await consumer.close()
             await executor.drain(DRAIN_S)
             await end(*beside)

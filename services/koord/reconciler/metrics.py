@@ -14,3 +14,4 @@ OVERCOMMITTED = counter("koord_ledger_overcommitted", "Node amounts found below 
 REBUILDS = counter("koord_ledger_rebuilds", "Times the ledger was emptied and filled anew.")
 PROBLEMS = counter("koord_reconciler_problems", "Objects that could not be charged as written.", ("kind",))
 EXPIRED = counter("koord_ledger_expired_claims", "Claims whose lease ran out.")
+SETTLED = counter("koord_ledger_settled", "BINDING records that stayed unbound, by what the gateway found.", ("state",))

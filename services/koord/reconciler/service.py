@@ -9,11 +9,14 @@ from koord.accounting.requests import resource_list
 from koord.accounting.takes import NODE
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
+from koord.bus.questions import ask
+from koord.contracts.asks import BindingsSettled, SettleBindings
 from koord.contracts.decisions import EventNote, ObjectRef, RecordEvents
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS, Resource
 from koord.reconciler import metrics
 from koord.reconciler.hints import Hints
 from koord.reconciler.settings import ReconcilerSettings
+from koord.reconciler.settling import TIMEOUT_S
 from koord.reconciler.sights import MetaSight
 from koord.reconciler.term import Superseded, Term
 from koord.reconciler.world import World
@@ -57,7 +60,15 @@ class Reconciler:
             await self._lead(leadership)
 
     async def _lead(self, leadership: Leadership) -> None:
-        term = Term(self._host.ledger, self._world, self._hints, leadership.epoch, self._settings, self._on_open)
+        term = Term(
+            self._host.ledger,
+            self._world,
+            self._hints,
+            self._settle,
+            leadership.epoch,
+            self._settings,
+            self._on_open,
+        )
         running = asyncio.create_task(term.run(), name="reconciler-term")
         lost = asyncio.create_task(leadership.lost.wait(), name="reconciler-lost")
         try:
@@ -69,6 +80,9 @@ class Reconciler:
         finally:
             await end(running, lost)
             await leadership.release()
+
+    async def _settle(self, question: SettleBindings) -> BindingsSettled:
+        return await ask(self._host.bus, "gateway", "settle", question, BindingsSettled, timeout=TIMEOUT_S)
 
     def _on_open(self, is_open: bool) -> None:
         self._host.log.debug("ledger", open=is_open)

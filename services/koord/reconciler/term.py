@@ -25,7 +25,9 @@ from koord.ledger.model import (
 from koord.reconciler import metrics
 from koord.reconciler.hints import Hints
 from koord.reconciler.settings import ReconcilerSettings
+from koord.reconciler.settling import Asking, Settling
 from koord.reconciler.world import World
+from koord.runtime.ending import end
 from koord.telemetry.logs import get_logger
 
 log = get_logger("koord.reconciler")
@@ -47,6 +49,7 @@ class Term:
         ledger: Ledger,
         world: World,
         hints: Hints,
+        ask: Asking,
         role_epoch: int,
         settings: ReconcilerSettings,
         on_open: Callable[[bool], None],
@@ -59,9 +62,11 @@ class Term:
         self._on_open = on_open
         self._suspects: dict[str, float] = {}
         self._audits = 0
+        self._settling = Settling(ledger, world, ask, settings.binding_s)
 
     async def run(self) -> None:
         """Bring the ledger to what the API shows, then keep it there."""
+        settling = asyncio.create_task(self._settling.run(), name="reconciler-settling")
         try:
             await self._persist(self._take_over)
             next_sweep = next_audit = 0.0
@@ -77,7 +82,10 @@ class Term:
                     next_audit = time.monotonic() + wait
                 await self._wait(next_sweep - time.monotonic())
                 await self._persist(self._fold)
+                if settling.done():
+                    settling.result()
         finally:
+            await end(settling)
             self._world.rest()
 
     async def _wait(self, most_s: float) -> None:

@@ -96,6 +96,15 @@ class World:
         unit = self.units.items.get(key)
         return unit is not None and unit.metadata.uid == uid
 
+    def unbound(self, uid: str, key: str) -> bool:
+        """Whether a pod without a node, or a unit without admissions, exists under this key with this uid."""
+        return self.exists(uid, key) and not self.live(uid, key)
+
+    def add(self, found: list[Observation]) -> None:
+        """Have these folded too, while somebody collects."""
+        if self._collecting:
+            self._add(found)
+
     # Changes ------------------------------------------------------------------------------------------------------
 
     def _node(self, change: Change[NodeSight]) -> None:
