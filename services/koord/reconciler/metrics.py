@@ -15,3 +15,6 @@ REBUILDS = counter("koord_ledger_rebuilds", "Times the ledger was emptied and fi
 PROBLEMS = counter("koord_reconciler_problems", "Objects that could not be charged as written.", ("kind",))
 EXPIRED = counter("koord_ledger_expired_claims", "Claims whose lease ran out.")
 SETTLED = counter("koord_ledger_settled", "BINDING records that stayed unbound, by what the gateway found.", ("state",))
+EVENTS_DROPPED = counter(
+    "koord_reconciler_events_dropped", "Events that were not told: too many, or no bus.", ("reason",)
+)

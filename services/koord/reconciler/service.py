@@ -1,23 +1,17 @@
 """The reconciler as a service: caches always, one term of leadership after the other, problems told as Events."""
 
 import asyncio
-import itertools
-import time
-from collections.abc import Iterator
 
-from koord.accounting.requests import resource_list
-from koord.accounting.takes import NODE
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
 from koord.bus.questions import ask
 from koord.contracts.asks import BindingsSettled, SettleBindings
-from koord.contracts.decisions import EventNote, ObjectRef, RecordEvents
-from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS, Resource
+from koord.contracts.decisions import RecordEvents
 from koord.reconciler import metrics
 from koord.reconciler.hints import Hints
 from koord.reconciler.settings import ReconcilerSettings
 from koord.reconciler.settling import TIMEOUT_S
-from koord.reconciler.sights import MetaSight
+from koord.reconciler.telling import take_notes
 from koord.reconciler.term import Superseded, Term
 from koord.reconciler.world import World
 from koord.runtime.ending import end
@@ -26,8 +20,6 @@ from koord.runtime.service import ServiceSpec
 
 ROLE = "reconciler"
 _PROBLEMS_S = 1.0
-_MOST_PROBLEMS = 100
-_RESOURCES: dict[str, Resource] = {resource.kind: resource for resource in (NODES, PODS, ELASTIC_QUOTAS, QUEUE_UNITS)}
 
 
 class Reconciler:
@@ -91,7 +83,7 @@ class Reconciler:
         """Events on objects that cannot be charged as written, and on nodes with more on them than they have."""
         while True:
             await asyncio.sleep(_PROBLEMS_S)
-            notes = [*self._uncharged(), *self._overcommitted()]
+            notes = take_notes(self._world)
             if not notes:
                 continue
             self._event_number += 1
@@ -99,46 +91,8 @@ class Reconciler:
             try:
                 await self._events.publish(decision, self._host.spans.root())
             except BusError as error:
+                metrics.EVENTS_DROPPED.labels("bus").inc(len(notes))
                 self._host.log.warning("events not published", error=str(error))
-
-    def _uncharged(self) -> Iterator[EventNote]:
-        problems = self._world.folder.problems
-        taken, problems[:] = problems[:_MOST_PROBLEMS], problems[_MOST_PROBLEMS:][:_MOST_PROBLEMS]
-        for kind, meta, text in taken:
-            metrics.PROBLEMS.labels(kind).inc()
-            self._host.log.warning("cannot be charged", kind=kind, name=meta.name, error=text)
-            yield _note(kind, meta, "CannotBeCharged", text)
-
-    def _overcommitted(self) -> Iterator[EventNote]:
-        """Spec 20 section 3.12, foreign scheduler binds: nothing HELD could be sent away any more."""
-        found, self._world.overcommitted = self._world.overcommitted, {}
-        for short in itertools.islice(found.values(), _MOST_PROBLEMS):
-            name = short.item.removeprefix(NODE)
-            taken, room = (_printed(short.key, amount) for amount in (short.needed, short.available))
-            text = f"node {name}: {short.key}: {taken} taken of {room}; nothing more is placed there"
-            self._host.log.warning("overcommitted", name=name, resource=short.key, taken=taken, room=room)
-            node = self._world.nodes.items.get(name)
-            if node is not None:
-                yield _note(NODES.kind, node.metadata, "LedgerOvercommit", text)
-
-
-def _printed(key: str, amount: int) -> str:
-    """An amount of the ledger as a quantity."""
-    return resource_list({key: amount}).get(key, str(amount))
-
-
-def _note(kind: str, meta: MetaSight, reason: str, text: str) -> EventNote:
-    resource = _RESOURCES[kind]
-    return EventNote(
-        ObjectRef(resource.token, meta.namespace, meta.name, meta.uid),
-        kind,
-        resource.api_version,
-        "Warning",
-        reason,
-        text,
-        controller="koord-reconciler",
-        time_ns=time.time_ns(),
-    )
 
 
 def build(host: Host, settings: ReconcilerSettings) -> Reconciler:
