@@ -1,0 +1,318 @@
+"""Trees of quotas as columns: requests up, runtime down (spec 20 sections 3.7 and 3.8), all or only what changed.
+
+One row per quota, level by level, the children of a parent side by side and in the order of their names; one line per
+resource. A level is filled in one pass. When a few quotas change, only their paths are summed up again, and only the
+groups are filled again whose children or whose total came out different.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from koord.quota.filling import Flags, Ints, Segments, fill
+
+NO_LIMIT = 2**62
+LARGEST = 2**53
+"""Amounts of quotas are counted up to here; weights and totals up to :data:`NO_LIMIT`."""
+FEW = 256
+"""Up to so many changed quotas are summed up path by path; more of them, level by level."""
+
+
+class QuotaRow(msgspec.Struct, frozen=True):
+    """A quota as the filling needs it. ``parent`` names another row; where there is none, the row is a top of ``tree``.
+
+    A resource missing in ``max`` is not limited; ``weight`` is what it shares its parent's rest by, usually max.
+    """
+
+    name: str
+    parent: str
+    min: Mapping[str, int]
+    max: Mapping[str, int]
+    weight: Mapping[str, int]
+    lends: bool = True
+    tree: str = ""
+
+
+class RuntimeTree:
+    """Runtime of every row. ``guarantee``: what is used is kept, nothing is lent; ``scale``: mins may be scaled."""
+
+    def __init__(
+        self, rows: Iterable[QuotaRow], resources: Iterable[str] = (), *, guarantee: bool = False, scale: bool = True
+    ) -> None:
+        self._guarantee, self._scale = guarantee, scale
+        levels, parents, trees = _levels(rows)
+        ordered = [row for level in levels for row in level]
+        self.names = [row.name for row in ordered]
+        self.row = {name: at for at, name in enumerate(self.names)}
+        self.resources = sorted(
+            set(resources).union(*(amounts for row in ordered for amounts in (row.min, row.max, row.weight)))
+        )
+        self._line = {name: at for at, name in enumerate(self.resources)}
+        self._trees = {tree: at for at, tree in enumerate(trees)}
+        self._least = self._column([row.min for row in ordered], LARGEST)
+        self._most = self._column([row.max for row in ordered], LARGEST, missing=NO_LIMIT)
+        self._weight = self._column([row.weight for row in ordered], NO_LIMIT)
+        self._lends = np.array([row.lends for row in ordered], dtype=np.bool_)
+        shape = self._least.shape
+        self._own = np.zeros(shape, np.int64)
+        self._own_used = np.zeros(shape, np.int64)
+        self._request = np.zeros(shape, np.int64)
+        self._limited = np.zeros(shape, np.int64)
+        self._guaranteed = np.zeros(shape, np.int64)
+        self._runtime = np.zeros(shape, np.int64)
+        self._total = np.zeros((len(self.resources), len(trees)), np.int64)
+        self._known = np.zeros(self._total.shape, np.bool_)
+        self._place(levels, parents)
+        self._dirty: set[int] = set()
+        self._everything = True
+
+    def _place(self, levels: Sequence[Sequence[QuotaRow]], parents: Sequence[Sequence[int]]) -> None:
+        """Number the groups: siblings have one, in level order; group g is rows ``_first[g]`` to ``_last[g]``."""
+        self._group = np.zeros(len(self.names), np.int64)
+        self._group_of = np.full(len(self.names), -1, np.int64)  # the group of a row's children
+        first: list[int] = []
+        owner: list[int] = []
+        self._spans: list[tuple[int, int, int, int]] = []  # per level: rows from, to, groups from, to
+        at = 0
+        for depth, level in enumerate(levels):
+            begin, groups = at, len(first)
+            for i in range(len(level)):
+                if not i or parents[depth][i] != parents[depth][i - 1]:
+                    first.append(at)
+                    owner.append(parents[depth][i])
+                    if depth:
+                        self._group_of[parents[depth][i]] = len(first) - 1
+                self._group[at] = len(first) - 1
+                at += 1
+            self._spans.append((begin, at, groups, len(first)))
+        self._first = np.array(first, np.int64)
+        self._last = np.array([*first[1:], at], np.int64) if first else self._first
+        self._owner = np.array(owner, np.int64)
+
+    # Inputs ---------------------------------------------------------------------------------------------------------
+
+    def set_total(self, tree: str, amounts: Mapping[str, int]) -> None:
+        """What a tree has to share; a resource that it does not name counts 0, and its mins are not scaled."""
+        at = self._trees.get(tree)
+        if at is None:
+            return
+        total, known = np.zeros(len(self.resources), np.int64), np.zeros(len(self.resources), np.bool_)
+        for name, amount in amounts.items():
+            line = self._line.get(name)
+            if line is not None:
+                total[line], known[line] = max(-NO_LIMIT, min(amount, NO_LIMIT)), True
+        if not (np.array_equal(total, self._total[:, at]) and np.array_equal(known, self._known[:, at])):
+            self._total[:, at], self._known[:, at] = total, known
+            self._dirty.add(-1 - at)
+
+    def set_own(self, name: str, request: Mapping[str, int], used: Mapping[str, int]) -> None:
+        """What a quota's own pods and units ask for, and what its own pods use. Resources without a line are ignored.
+
+        KeyError when there is no such row.
+        """
+        at = self.row[name]
+        asked, held = self._cells(request, LARGEST), self._cells(used, LARGEST)
+        if asked != self._own[:, at].tolist() or held != self._own_used[:, at].tolist():
+            self._own[:, at], self._own_used[:, at] = asked, held
+            self._dirty.add(at)
+
+    def set_all_own(self, request: Mapping[str, Mapping[str, int]], used: Mapping[str, Mapping[str, int]]) -> None:
+        """:meth:`set_own` for every row at once; a quota that is missing has nothing of its own."""
+        nothing: dict[str, int] = {}
+        asked = self._column([request.get(name, nothing) for name in self.names], LARGEST)
+        held = self._column([used.get(name, nothing) for name in self.names], LARGEST)
+        changed = ((asked != self._own) | (held != self._own_used)).any(axis=0)
+        self._own, self._own_used = asked, held
+        self._dirty.update(np.flatnonzero(changed).tolist())
+
+    # Answers --------------------------------------------------------------------------------------------------------
+
+    def compute(self) -> list[int]:
+        """Bring everything up to date; answers the rows whose request or runtime changed."""
+        if not self.names or not (self._dirty or self._everything):
+            return []
+        rows = [at for at in self._dirty if at >= 0]
+        tops = {-1 - at for at in self._dirty if at < 0}
+        every = self._everything
+        changed = np.zeros(len(self.names), np.bool_)
+        stale = np.zeros(len(self._first), np.bool_)
+        if every or len(rows) > FEW:
+            self._sum_levels(changed, stale)
+        else:
+            self._sum_paths(rows, changed, stale)
+        groups = self._spans[0][3]
+        for group in range(groups):
+            stale[group] |= every or -1 - int(self._owner[group]) in tops
+        self._fill_levels(changed, stale, every=every)
+        self._dirty.clear()
+        self._everything = False
+        found: list[int] = np.flatnonzero(changed).tolist()
+        return found
+
+    def runtime(self, at: int) -> dict[str, int]:
+        """What row ``at`` may use, by resource; masked to the keys of its max."""
+        limits = self._most[:, at].tolist()
+        values = self._runtime[:, at].tolist()
+        return {
+            name: value for name, value, limit in zip(self.resources, values, limits, strict=True) if limit != NO_LIMIT
+        }
+
+    def request(self, at: int) -> dict[str, int]:
+        """What row ``at`` asks for, before its max; masked like :meth:`runtime`."""
+        limits = self._most[:, at].tolist()
+        values = self._request[:, at].tolist()
+        return {
+            name: value for name, value, limit in zip(self.resources, values, limits, strict=True) if limit != NO_LIMIT
+        }
+
+    def guaranteed(self, at: int) -> dict[str, int]:
+        """With the guarantee: what row ``at`` keeps, whatever others ask for."""
+        return dict(zip(self.resources, self._guaranteed[:, at].tolist(), strict=True))
+
+    # Up -------------------------------------------------------------------------------------------------------------
+
+    def _sum_levels(self, changed: Flags, stale: Flags) -> None:
+        request, held = self._own.copy(), self._own_used.copy()
+        for begin, end, groups, last in reversed(self._spans):
+            rows = slice(begin, end)
+            level = request[:, rows]
+            np.maximum(level, self._least[:, rows], out=level, where=~self._lends[rows])
+            limited = np.minimum(level, self._most[:, rows])
+            differs = (limited != self._limited[:, rows]).any(axis=0)
+            changed[rows] |= differs | (level != self._request[:, rows]).any(axis=0)
+            self._limited[:, rows] = limited
+            if self._guarantee:
+                kept = np.maximum(held[:, rows], self._least[:, rows])
+                differs |= (kept != self._guaranteed[:, rows]).any(axis=0)
+                self._guaranteed[:, rows] = kept
+            stale[self._group[begin:end][differs]] = True
+            if groups:
+                starts, owner = self._first[groups:last] - begin, self._owner[groups:last]
+                request[:, owner] = _added(request[:, owner], limited, starts)
+                if self._guarantee:
+                    held[:, owner] = _added(held[:, owner], kept, starts)
+        self._request = request
+
+    def _sum_paths(self, rows: Sequence[int], changed: Flags, stale: Flags) -> None:
+        todo = set(rows)
+        while todo:
+            at = max(todo)  # rows are in level order: children before their parents
+            todo.remove(at)
+            group = int(self._group_of[at])
+            request, held = self._own[:, at].copy(), self._own_used[:, at].copy()
+            if group >= 0:
+                children = slice(int(self._first[group]), int(self._last[group]))
+                start = np.zeros(1, np.int64)
+                request = _added(request[:, None], self._limited[:, children], start)[:, 0]
+                if self._guarantee:
+                    held = _added(held[:, None], self._guaranteed[:, children], start)[:, 0]
+            if not self._lends[at]:
+                request = np.maximum(request, self._least[:, at])
+            limited = np.minimum(request, self._most[:, at])
+            differs = bool((limited != self._limited[:, at]).any())
+            changed[at] = differs or bool((request != self._request[:, at]).any())
+            self._request[:, at], self._limited[:, at] = request, limited
+            if self._guarantee:
+                kept = np.maximum(held, self._least[:, at])
+                differs = differs or bool((kept != self._guaranteed[:, at]).any())
+                self._guaranteed[:, at] = kept
+            if differs:
+                own = int(self._group[at])
+                stale[own] = True
+                if self._owner[own] >= 0:
+                    todo.add(int(self._owner[own]))
+
+    # Down -----------------------------------------------------------------------------------------------------------
+
+    def _fill_levels(self, changed: Flags, stale: Flags, *, every: bool) -> None:
+        for depth, (begin, end, first, last) in enumerate(self._spans):
+            groups = np.arange(first, last) if every else first + np.flatnonzero(stale[first:last])
+            if not len(groups):
+                continue
+            counts = self._last[groups] - self._first[groups]
+            starts = np.cumsum(counts) - counts
+            if len(groups) == last - first:
+                rows: slice | Ints = slice(begin, end)
+                at = np.arange(begin, end)
+            else:
+                rows = at = np.arange(int(counts.sum())) + np.repeat(self._first[groups] - starts, counts)
+            owner = self._owner[groups]
+            total = self._runtime[:, owner] if depth else self._total[:, -1 - owner]
+            known = np.ones(total.shape, np.bool_) if depth else self._known[:, -1 - owner]
+            runtime = self._filled(rows, starts, total, known, len(at))
+            differs = (runtime != self._runtime[:, rows]).any(axis=0)
+            self._runtime[:, rows] = runtime
+            moved = at[differs]
+            changed[moved] = True
+            below = self._group_of[moved]
+            stale[below[below >= 0]] = True
+
+    def _filled(self, rows: slice | Ints, starts: Ints, total: Ints, known: Flags, size: int) -> Ints:
+        lines = len(self.resources)
+        lends = np.zeros(size, np.bool_) if self._guarantee else self._lends[rows]
+        flat = fill(
+            Segments(
+                starts=(starts[None, :] + size * np.arange(lines)[:, None]).ravel(),
+                total=total.ravel(),
+                known=known.ravel(),
+                least=self._least[:, rows].ravel(),
+                guaranteed=self._guaranteed[:, rows].ravel(),
+                request=self._limited[:, rows].ravel(),
+                weight=self._weight[:, rows].ravel(),
+                lends=np.tile(lends, lines),
+                scales=np.full(lines * size, self._scale),
+            )
+        )
+        return flat.reshape(lines, size)
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _cells(self, amounts: Mapping[str, int], most: int) -> list[int]:
+        return [min(amounts.get(name, 0), most) for name in self.resources]
+
+    def _column(self, rows: Sequence[Mapping[str, int]], most: int, missing: int = 0) -> NDArray[np.int64]:
+        column = np.full((len(self.resources), len(rows)), missing, np.int64)
+        for line, name in enumerate(self.resources):
+            column[line] = [min(amounts[name], most) if name in amounts else missing for amounts in rows]
+        return column
+
+
+def _added(to: Ints, amounts: Ints, starts: Ints) -> Ints:
+    """``to`` plus the sums of ``amounts`` from each of ``starts`` on, along the rows; cut at :data:`LARGEST`."""
+    about = np.add.reduceat(amounts.astype(np.float64), starts, axis=1)
+    exact = to + np.add.reduceat(amounts, starts, axis=1)
+    return np.where(about > LARGEST, LARGEST, np.minimum(exact, LARGEST))
+
+
+def _levels(rows: Iterable[QuotaRow]) -> tuple[list[list[QuotaRow]], list[list[int]], list[str]]:
+    """Rows by depth, siblings together and by name; the position of each one's parent, or ``-1 - tree`` at the top.
+
+    Rows in a cycle of parents are not reached from any top, and left out.
+    """
+    children: dict[str, list[QuotaRow]] = {}
+    every = {row.name: row for row in rows}
+    tops: dict[str, list[QuotaRow]] = {}
+    for row in sorted(every.values(), key=lambda row: row.name):
+        if row.parent in every:
+            children.setdefault(row.parent, []).append(row)
+        else:
+            tops.setdefault(row.tree, []).append(row)
+    trees = sorted(tops)
+    level = [row for tree in trees for row in tops[tree]]
+    parents = [-1 - at for at, tree in enumerate(trees) for _ in tops[tree]]
+    levels, above = [], []
+    position = 0
+    while level:
+        levels.append(level)
+        above.append(parents)
+        below: list[QuotaRow] = []
+        parents = []
+        for at, row in enumerate(level):
+            mine = children.get(row.name, ())
+            below.extend(mine)
+            parents.extend([position + at] * len(mine))
+        position += len(level)
+        level = below
+    return levels, above, trees
