@@ -17,6 +17,7 @@ SMALL: dict[str, dict[str, int]] = {
     "gateway-writes": {"calls": 200, "at_a_time": 4},
     "koordinator-basic-1k": {"nodes": 10, "pods": 40, "rate": 40},
     "ledger": {"claims": 200, "rounds": 1, "nodes": 10, "singles": 20, "gangs": 2, "gang_size": 10},
+    "quota-tree": {"quotas": 60, "rounds": 1, "changes": 5},
 }
 FIGURES = {
     "bus": {"replay_s", "replay_objects_per_s", "decisions_per_s"},
@@ -26,6 +27,7 @@ FIGURES = {
     "ledger": {"claims_per_s"},
     "koordinator-basic-1k": {"pods_per_s", "p99_s", "binding_over_creation"},
     "gateway-writes": set[str](),
+    "quota-tree": {"full_ms", "incremental_ms", "incremental_p99_ms", "build_ms"},
 }
 
 
@@ -64,6 +66,7 @@ def test_prints_one_object(name: str) -> None:
         (("endtoend", "-p", "pods=0"), "pods"),
         (("bus", "-p", "objects=-1"), "objects"),
         (("ledger", "-p", "claims=x"), "claims"),
+        (("quota-tree", "-p", "quotas=0"), "quotas"),
     ],
 )
 def test_bad_requests_are_named(arguments: tuple[str, ...], message: str) -> None:
