@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
@@ -10,15 +11,20 @@ import pytest
 
 from koord.accounting.quotas import QuotaTree, QuotaTreeError
 from koord.accounting.takes import unit_takes
+from koord.contracts.decisions import Patch
+from koord.contracts.results import Result
 from koord.kube.meta import ObjectMeta
 from koord.kube.queues import Queue, QueueSpec, QueueUnit
 from koord.kube.quotas import ElasticQuota
+from koord.kube.resources import QUEUE_UNITS, TFJOBS
 from koord.ledger.client import Ledger
 from koord.ledger.model import ClaimRequest, Item, LimitSet, Member, UnitSeen, UnitUnbound
+from koord.localcluster.api.patches import merge_patch
 from koord.queue.backoff import exponential
 from koord.queue.engine import Engine
 from koord.queue.headroom import Headroom
 from koord.queue.queuesync import details
+from koord.queue.views import PodBrief
 from koord.telemetry.spans import Spans
 
 PARENT = "quota.scheduling.koordinator.sh/parent"
@@ -211,3 +217,153 @@ def test_g29_backoff_doubles_up_to_fifteen_minutes(attempt: int, low: float, hig
     assert exponential(attempt, 10.0, -1.0) == pytest.approx(low)
     assert exponential(attempt, 10.0, 1.0) == pytest.approx(high)
     assert low < exponential(attempt, 10.0, 0.3) < high
+
+
+MARK = "koord-queue/job-dequeue-timestamp"
+EVICTED = "Evicted"
+
+
+class Lived:
+    """An engine with one running TFJob and its unit; writes are carried out on both and shown again."""
+
+    def __init__(self, now: str, ready: str, spec: dict[str, Any], status: dict[str, Any]) -> None:
+        self.engine = engine(quota("q", cpu="8"), queue="q")
+        self.version = 10
+        self.at(now)
+        template = {"spec": {"containers": [{"name": "tf", "resources": {"requests": {"cpu": "1"}}}]}}
+        self.job: dict[str, Any] = {
+            "metadata": {"name": "j", "namespace": "ns", "uid": "uid-j", "labels": {NAME: "q"}},
+            "spec": {
+                "runPolicy": {"suspend": False},
+                "tfReplicaSpecs": {"Worker": {"replicas": 2, "template": template}},
+            },
+            "status": {"conditions": [{"type": "Running", "status": "True"}]},
+        }
+        self.job["metadata"]["annotations"] = {MARK: "2026-03-02T11:00:00Z"}
+        owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "j", "uid": "uid-j", "controller": True}
+        conditions = [
+            {"type": "QuotaReserved", "status": "True"},
+            {"type": "Admitted", "status": "True"},
+            {"type": "PodsReady", "status": "True", "reason": "PodsRunning", "lastTransitionTime": ready},
+        ]
+        self.unit: dict[str, Any] = {
+            "metadata": {"name": "u", "namespace": "ns", "uid": "uid-u", "labels": {NAME: "q"}},
+            "spec": {
+                "resource": {"cpu": "2"},
+                "podSet": [{"name": "worker", "count": 2, "template": template}],
+                **spec,
+            },
+            "status": {
+                "phase": "Running",
+                "lastAllocateTime": "2026-03-02T11:00:00Z",
+                "admissions": [{"name": "worker", "replicas": 2, "running": 2, "resources": {"cpu": "2"}}],
+                "conditions": conditions,
+                **status,
+            },
+        }
+        self.unit["metadata"] |= {"creationTimestamp": "2026-03-02T10:00:00Z", "ownerReferences": [owner]}
+        self.unit["spec"]["queue"] = "q"
+        self.show()
+
+    def at(self, now: str) -> None:
+        self.engine.desk.tick(int(datetime.fromisoformat(now).timestamp() * 1e9))
+
+    def show(self) -> None:
+        self.version += 1
+        for body in (self.job, self.unit):
+            body["metadata"]["resourceVersion"] = str(self.version)
+        self.engine.on_job(TFJOBS.token, "ns/j", self.job, 1)
+        self.engine.on_unit("ns/u", msgspec.json.decode(msgspec.json.encode(self.unit), type=QueueUnit))
+
+    def step(self) -> list[tuple[str, dict[str, Any]]]:
+        """One pass: what was written, object kind and patch; events come as kind ``event``."""
+        self.engine.reconcile()
+        self.engine.after_admission()
+        written: list[tuple[str, dict[str, Any]]] = []
+        for decision, _ in self.engine.decisions():
+            if not isinstance(decision, Patch):
+                written += [("event", {each.reason: each.note}) for each in getattr(decision, "events", ())]
+                continue
+            body = msgspec.json.decode(decision.body)
+            if decision.target.resource == QUEUE_UNITS.token:
+                self.unit = merge_patch(self.unit, body)
+                written.append(("unit", body))
+            elif decision.target.resource == TFJOBS.token:
+                self.job = merge_patch(self.job, body)
+                written.append(("job", body))
+            self.engine.on_result(Result(decision.id, "done", resource_version=str(self.version + 1)))
+        self.show()
+        return written
+
+    def settle(self) -> list[tuple[str, dict[str, Any]]]:
+        """Passes until nothing is written any more."""
+        found: list[tuple[str, dict[str, Any]]] = []
+        for _ in range(10):
+            written = self.step()
+            if not written:
+                return found
+            found += written
+        raise AssertionError(f"no end of writes: {found}")
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        return {each["type"]: f"{each['status']}/{each['reason']}" for each in self.unit["status"]["conditions"]
+                if "reason" in each}  # fmt: skip
+
+
+def pod(name: str, node: str = "n1") -> PodBrief:
+    annotations = {"koord-queue/related-queueunit": "ns/u", "koord-queue/related-podset-name": "worker"}
+    body = {"metadata": {"annotations": annotations}, "spec": {"nodeName": node}, "status": {"phase": "Running"}}
+    return msgspec.json.decode(msgspec.json.encode(body), type=PodBrief)
+
+
+def test_g31_the_maximum_execution_time_counts_earlier_attempts() -> None:
+    lived = Lived(
+        "2026-03-02T12:09:59Z",
+        "2026-03-02T12:00:00Z",
+        {"maximumExecutionTimeSeconds": 3600},
+        {"accumulatedPastExecutionTimeSeconds": 3000},
+    )
+    lived.job["metadata"]["annotations"]["scheduling.x-k8s.io/max-exec-time-seconds"] = "3600"
+    lived.show()
+    assert [each for each in lived.settle() if each[0] != "event"] == []
+    lived.at("2026-03-02T12:10:00Z")
+    written = lived.settle()
+    assert ("event", {"MaximumExecutionTimeExceeded": "The maximum execution time (3600s) was exceeded"}) in written
+    assert lived.unit["spec"]["active"] is False
+    assert lived.job["spec"]["runPolicy"]["suspend"] is True
+    status = lived.unit["status"]
+    assert status["phase"] == "Enqueued"
+    assert status["message"] == "Evicted because the maximum execution time was exceeded"
+    assert "accumulatedPastExecutionTimeSeconds" not in status
+    assert lived.conditions["PodsReady"] == "False/Pending"
+    assert lived.conditions[EVICTED] == "True/MaximumExecutionTimeExceeded"
+
+
+def test_g32_a_deactivated_unit_holds_its_quota_until_its_pods_are_gone() -> None:
+    lived = Lived("2026-03-02T12:01:30Z", "2026-03-02T12:00:00Z", {"active": False}, {})
+    for name in ("a", "b"):
+        lived.engine.reporter.put(f"ns/{name}", pod(name))
+    written = lived.settle()
+    assert [kind for kind, _ in written if kind != "event"] == ["job", "unit"]
+    assert lived.job["spec"]["runPolicy"]["suspend"] is True
+    assert MARK not in lived.job["metadata"]["annotations"]
+    status = lived.unit["status"]
+    assert (status["phase"], status["message"]) == ("Enqueued", "Evicted because the queue unit is deactivated")
+    assert status["accumulatedPastExecutionTimeSeconds"] == 90
+    assert lived.conditions[EVICTED] == "True/Deactivated" and lived.conditions["Admitted"] == "False/Deactivated"
+    assert status["admissions"][0]["replicas"] == 2
+    lived.engine.reporter.drop("ns/a")
+    lived.at("2026-03-02T12:01:35Z")
+    lived.settle()
+    assert [part["replicas"] for part in lived.unit["status"]["admissions"]] == [1]
+    lived.engine.reporter.drop("ns/b")
+    lived.at("2026-03-02T12:01:40Z")
+    lived.settle()
+    assert lived.unit["status"]["admissions"] == []
+    assert lived.unit["status"]["phase"] == "Enqueued" and not lived.engine.world.queues["q"].waiting
+    lived.unit["spec"]["active"] = True
+    lived.show()
+    lived.settle()
+    assert lived.conditions[EVICTED] == "False/Requeued"
+    assert len(lived.engine.world.queues["q"].waiting) == 1

@@ -5,10 +5,17 @@ import pytest
 from koord.queue.backoff import RequeueState, Timeouts
 from koord.queue.phases import (
     BACKOFF_OVER,
+    CHARGED,
+    DEACTIVATED,
+    REACTIVATED,
     RUNNING_TIMEOUT,
     SUSPENDED_AGAIN,
     SUSPENDED_BY_USER,
+    TIME_EXCEEDED,
     Charge,
+    Deactivate,
+    Evict,
+    Exceeded,
     JobFacts,
     MarkDequeued,
     Move,
@@ -105,3 +112,32 @@ def test_flat_backoff_counts_from_the_last_update() -> None:
 
 def test_a_unit_without_an_owner_uid_follows_the_job_of_its_name() -> None:
     assert next_step(UnitFacts("Enqueued", ""), HELD, 0.0, NONE) == Queue()
+
+
+FREE = JobFacts("j", "Queuing", suspended=True)
+BY_HAND = JobFacts("j", "Pending", suspended=False)
+OUT = "MaximumExecutionTimeExceeded"
+
+
+@pytest.mark.parametrize(
+    ("state", "job", "step"),
+    [
+        (unit("Running", allocated=T1, active=False), RUNS, Suspend()),
+        (unit("Dequeued", allocated=T1, active=False), HELD, Evict("Deactivated", DEACTIVATED)),
+        (unit("Running", allocated=T1, active=False), FREE, Evict("Deactivated", DEACTIVATED)),
+        (unit("Running", active=False, reclaiming=True), BY_HAND, Wait()),
+        (unit("Running", active=False), JobFacts("j", "Failed", False), Move("Failed", "Failed", release=True)),
+        (unit("Running", ends_at_s=101.0), BY_HAND, Wait(101.0)),
+        (unit("Running", ends_at_s=100.0), BY_HAND, Exceeded()),
+        (unit("Running", evicted=OUT), BY_HAND, Deactivate()),
+        (unit("Running", evicted=OUT, active=False), BY_HAND, Suspend()),
+        (unit("Running", evicted=OUT, active=False), FREE, Evict(OUT, TIME_EXCEEDED)),
+        (unit("Enqueued", evicted=OUT, active=False, allocated=T1), FREE, Wait()),
+        (unit("Enqueued", evicted=OUT, allocated=T1), FREE, Move("Enqueued", REACTIVATED)),
+        (unit("Enqueued", draining=True, active=False), BY_HAND, Suspend()),
+        (unit("Enqueued", draining=True), BY_HAND, Move("Dequeued", CHARGED)),
+        (unit("Enqueued", active=False), BY_HAND, Charge()),
+    ],
+)
+def test_deactivation(state: UnitFacts, job: JobFacts, step: Step) -> None:
+    assert next_step(state, job, 100.0, NONE) == step

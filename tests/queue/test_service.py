@@ -252,6 +252,49 @@ async def test_an_admitted_job_that_is_suspended_again_falls_back(mini: MiniClus
     assert phase(mini, "a" + TF) == "Dequeued"
 
 
+async def test_a_deactivated_job_is_suspended_and_gives_its_room_back_with_its_pods(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "2"))
+    await start_queue(mini)
+    await mini.put(TFJOBS, tfjob("a", "q"))
+    await until(lambda: _resumed(mini, "a"), "resumed")
+    await status(mini, "a", "Running")
+    await until(lambda: phase(mini, "a" + TF) == "Running", "runs")
+    annotations = {"koord-queue/related-queueunit": "team/a-tf-qu", "koord-queue/related-podset-name": "worker"}
+    metadata = {"name": "a-0", "namespace": "team", "annotations": annotations}
+    await mini.put(PODS, {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}})
+    await until(lambda: unit_of(mini, "a" + TF)["status"]["podState"]["running"] == 1, "the pod is counted")
+    await mini.put(TFJOBS, tfjob("b", "q"))
+    await until(lambda: phase(mini, "b" + TF) == "Enqueued", "b waits")
+    active = "scheduling.x-k8s.io/active"
+    await mini.edit(TFJOBS, "team/a", {"metadata": {"annotations": {active: "false"}}})
+    await until(lambda: phase(mini, "a" + TF) == "Enqueued", "a is evicted")
+    job = mini.get(TFJOBS, "team/a")
+    assert job is not None and job["spec"]["runPolicy"]["suspend"] is True
+    assert "Deactivated" in reasons(mini)
+    item = (await mini.ledger.items("admitted/"))["admitted/q"]
+    assert item.used.get("cpu", 0) > 0
+    await mini.delete(PODS, "team/a-0")
+    await until(lambda: phase(mini, "b" + TF) == "Dequeued", "b gets the room when the pod is gone")
+    assert unit_of(mini, "a" + TF)["status"]["admissions"] == []
+    await mini.edit(TFJOBS, "team/a", {"metadata": {"annotations": {active: "true"}}})
+    await until(lambda: "active again" in _reserved(mini, "a" + TF).get("message", ""), "a waits again")
+    await mini.delete(TFJOBS, "team/b")
+    await until(lambda: _resumed(mini, "a"), "a is resumed again")
+
+
+async def test_a_job_that_ran_as_long_as_it_may_is_evicted(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "2"))
+    await start_queue(mini)
+    limit = {"scheduling.x-k8s.io/max-exec-time-seconds": "1"}
+    await mini.put(TFJOBS, tfjob("a", "q", annotations=limit))
+    await until(lambda: _resumed(mini, "a"), "resumed")
+    await status(mini, "a", "Running")
+    await until(lambda: "MaximumExecutionTimeExceeded" in reasons(mini), "told")
+    await until(lambda: phase(mini, "a" + TF) == "Enqueued", "evicted")
+    await until(lambda: unit_of(mini, "a" + TF)["status"]["admissions"] == [], "there are no pods to wait for")
+    assert unit_of(mini, "a" + TF)["spec"]["active"] is False
+
+
 async def test_running_pods_are_counted(mini: MiniCluster) -> None:
     await mini.put(ELASTIC_QUOTAS, quota("q", "4"))
     await start_queue(mini)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from koord.kube.conditions import Condition, find, set_condition
+from koord.kube.meta import parse_time
 from koord.queue.headroom import WAITING
 
 QUOTA_RESERVED = "QuotaReserved"
@@ -45,6 +46,32 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         _Row(EVICTED, "True", "BackoffTimeout"),
     ),
 }
+
+
+def stamp_evicted(held: list[Condition], reason: str, message: str, now_s: float) -> None:
+    """Condition Evicted, after the row of the phase it fell back to; a deactivated unit's Admitted says why, too."""
+    set_condition(held, Condition(type=EVICTED, status="True", reason=reason, message=message), now_s)
+    if find(held, ADMITTED) is not None:
+        set_condition(held, Condition(type=ADMITTED, status="False", reason="Deactivated", message=message), now_s)
+
+
+def exceeded(previous: Sequence[Condition], reason: str, message: str, now_s: float) -> list[Condition]:
+    """The unit ran as long as it may and is about to be evicted: its pods count as not ready from here on."""
+    held = list(previous)
+    set_condition(held, Condition(type=PODS_READY, status="False", reason="Pending", message=message), now_s)
+    set_condition(held, Condition(type=EVICTED, status="True", reason=reason, message=message), now_s)
+    return held
+
+
+def ready_since_s(conditions: Sequence[Condition]) -> float | None:
+    """Since when the unit's pods are ready, in seconds since the epoch; None if they are not."""
+    ready = find(list(conditions), PODS_READY)
+    if ready is None or ready.status != "True" or not ready.last_transition_time:
+        return None
+    try:
+        return parse_time(ready.last_transition_time)
+    except ValueError:
+        return None
 
 
 def mirror(

@@ -28,10 +28,8 @@ from koord.queue.desk import Desk
 from koord.queue.headroom import PLAIN
 from koord.queue.jobsync import JobSync, facts_of
 from koord.queue.outbox import object_key
-from koord.queue.phases import ADMITTED_PHASES
 from koord.queue.queuesync import QueueSync
 from koord.queue.reporter import Reporter
-from koord.queue.status import phase_of
 from koord.queue.traces import AttemptTraces
 from koord.queue.unitsync import UnitSync, unit_entry
 from koord.queue.world import JobEntry, World
@@ -127,15 +125,14 @@ class Engine:
         if view is None:
             self.desk.outbox.gone(object_)
             return
-        entry = world.units[key] = unit_entry(view, old)
+        world.units[key] = unit_entry(view, old)
         world.unit_keys[view.metadata.uid] = key
         owner = view.metadata.controller
         if owner is not None:
             world.units_of_job[owner.uid] = key
             world.dirty_jobs.add(owner.uid)
         self.desk.outbox.seen(object_, view.metadata.resource_version)
-        if phase_of(entry.view) in ADMITTED_PHASES:
-            self.reporter.touch(key)
+        self.reporter.touch(view)
         world.dirty_units.add(key)
 
     def on_queue(self, name: str, view: Queue | None) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from koord.accounting.requests import add, pod_request, resource_list
+from koord.kube.conditions import find
 from koord.kube.jobs.kind import MAX_POD_SETS, Job, JobError, JobKind, JobStatus, PodSetSpec
 from koord.kube.jobs.naming import unit_name
 from koord.kube.jobs.priority import resolve
@@ -16,10 +17,11 @@ from koord.kube.protocol.trace import TRACEPARENT
 from koord.kube.quantity import QuantityError
 from koord.kube.queues import QueueUnit
 from koord.kube.resources import QUEUE_UNITS, Resource
+from koord.queue.conditions import EVICTED
 from koord.queue.desk import Desk
 from koord.queue.headroom import uncountable
-from koord.queue.phases import ADMITTED_PHASES, JobFacts
-from koord.queue.status import phase_of
+from koord.queue.phases import ADMITTED_PHASES, MAX_EXECUTION_TIME, JobFacts
+from koord.queue.status import draining, phase_of
 from koord.queue.traces import TRACE_AFTER, AttemptTraces
 from koord.queue.world import JobEntry, UnitEntry, World
 from koord.telemetry.context import TraceContext
@@ -145,13 +147,14 @@ class JobSync:
                 self._desk.warn(entry.kind.resource, entry.meta, "QuotaChangeIgnored", text)
             elif phase_of(view) not in ("Succeed", "Failed"):
                 patch["metadata"] = {"labels": {NAME: wanted_quota}}
-        if phase_of(view) in ("Enqueued", "TimeoutBackoff"):
-            changed = _changed_spec(view, unit, spec)
+        if phase_of(view) not in ("Succeed", "Failed"):
+            held = admitted or draining(view)  # then the amounts are what the ledger charges
+            changed = _switches(view, spec) if held else {**_amounts(view, unit, spec), **_switches(view, spec)}
             if changed:
                 patch["spec"] = changed
         if phase_of(view) == "Running" and view.spec.queue != (queue := self._world.queue_of(view.metadata)):
             # Made by others, or its namespace's quota changed while it waited (a status write cannot set it).
-            patch["spec"] = {"queue": queue}
+            patch.setdefault("spec", {})["queue"] = queue
         if patch and self._desk.free(QUEUE_UNITS, view.metadata):
             self._desk.patch(QUEUE_UNITS, view.metadata, patch)
 
@@ -196,7 +199,8 @@ def unit_object(
     }
 
 
-def _changed_spec(view: QueueUnit, unit: UnitEntry, spec: UnitSpec) -> dict[str, Any]:
+def _amounts(view: QueueUnit, unit: UnitEntry, spec: UnitSpec) -> dict[str, Any]:
+    """Counts and totals that differ from the job's."""
     changed: dict[str, Any] = {}
     shown = [(part.name, part.count, part.min_count) for part in view.spec.pod_set]
     wanted = [(part["name"], part["count"], part.get("minCount")) for part in spec.pod_sets]
@@ -205,9 +209,21 @@ def _changed_spec(view: QueueUnit, unit: UnitEntry, spec: UnitSpec) -> dict[str,
         gone = dict.fromkeys(name for name in view.spec.resource if name not in total)
         changed["podSet"] = spec.pod_sets
         changed["resource"] = changed["request"] = {**gone, **total}
+    return changed
+
+
+def _switches(view: QueueUnit, spec: UnitSpec) -> dict[str, Any]:
+    """What is followed at any time: priority, activity, the longest execution time.
+
+    A unit that ran as long as it may stays inactive whatever its job's annotation says since before: only an edit of
+    the unit itself brings it back.
+    """
+    changed: dict[str, Any] = {}
     if spec.priority != view.spec.priority:
         changed["priority"] = spec.priority
-    if spec.active is not None and spec.active != view.spec.active:
+    over = find(view.status.conditions, EVICTED)
+    outlived = over is not None and over.status == "True" and over.reason == MAX_EXECUTION_TIME
+    if spec.active is not None and spec.active != (view.spec.active is not False) and not (outlived and spec.active):
         changed["active"] = spec.active
     if spec.max_seconds != view.spec.maximum_execution_time_seconds:
         changed["maximumExecutionTimeSeconds"] = spec.max_seconds

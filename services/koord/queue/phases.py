@@ -19,12 +19,19 @@ Phase = Literal["Enqueued", "Dequeued", "Running", "Succeed", "Failed", "Timeout
 ADMITTED_PHASES = frozenset(("Reserved", "Dequeued", "SchedReady", "SchedSucceed", "Running"))
 FINAL_PHASES = frozenset(("Succeed", "Failed"))
 
+DEACTIVATION = "Deactivated"
+MAX_EXECUTION_TIME = "MaximumExecutionTimeExceeded"
+"""Reasons of condition Evicted."""
+
 BACKOFF_OVER = "Enqueued because backoff timeout"
 RUNNING_TIMEOUT = "Backoff due to running timeout"
 SUSPENDED_AGAIN = "Backoff because the job was suspended again"
 SUSPENDED_BY_USER = "Enqueued because the running job was suspended"
 DEQUEUED = "Dequeued because schedule successfully"
 CHARGED = "Dequeued because the job runs outside the queue"
+DEACTIVATED = "Evicted because the queue unit is deactivated"
+TIME_EXCEEDED = "Evicted because the maximum execution time was exceeded"
+REACTIVATED = "Enqueued because the queue unit is active again"
 
 
 class UnitFacts(msgspec.Struct, frozen=True):
@@ -32,6 +39,9 @@ class UnitFacts(msgspec.Struct, frozen=True):
 
     ``owner_uid``: uid of the job that owns it. ``allocated``: text of lastAllocateTime. ``trace_after``: the mark.
     ``requeue_at_s`` and ``requeue_count``: status.requeueState, None and 0 without one.
+    ``draining``: Enqueued again, and its admissions stand until its pods are gone. ``reclaiming``: replicas of it are
+    being taken back. ``evicted``: reason of condition Evicted while that is True. ``ends_at_s``: when its longest
+    execution time is over, None while it does not run or without a limit.
     """
 
     phase: str
@@ -42,6 +52,10 @@ class UnitFacts(msgspec.Struct, frozen=True):
     requeue_at_s: float | None = None
     requeue_count: int = 0
     active: bool = True
+    draining: bool = False
+    reclaiming: bool = False
+    evicted: str = ""
+    ends_at_s: float | None = None
 
 
 class JobFacts(msgspec.Struct, frozen=True):
@@ -99,7 +113,24 @@ class Move(msgspec.Struct, frozen=True):
     requeue: RequeueState | None = None
 
 
-Step = Wait | Queue | Charge | Resume | MarkDequeued | Suspend | NewTrace | Remove | Move
+class Exceeded(msgspec.Struct, frozen=True):
+    """It ran as long as it may: say so in the status, which ends its execution time; it is deactivated next."""
+
+
+class Deactivate(msgspec.Struct, frozen=True):
+    """Set ``spec.active`` to false: what was said in the status is carried out."""
+
+
+class Evict(msgspec.Struct, frozen=True):
+    """Deactivated, and its job is suspended: back to Enqueued. Its admissions stand until its pods are gone."""
+
+    reason: str
+    message: str
+
+
+Step = (
+    Wait | Queue | Charge | Resume | MarkDequeued | Suspend | NewTrace | Remove | Move | Exceeded | Deactivate | Evict
+)
 
 
 def next_step(
@@ -126,8 +157,16 @@ def next_step(
         return Move("Failed", "Failed", release=True)
     if unit.phase == "TimeoutBackoff":
         return _backing_off(unit, job, now_s, timeouts)
+    if unit.phase in ADMITTED_PHASES and not unit.reclaiming:
+        step = _deactivating(unit, job, now_s)
+        if step is not None:
+            return step
     if unit.phase == "Running":
-        return Move("Enqueued", SUSPENDED_BY_USER, release=True) if job.suspended else _marked(unit, job, Wait())
+        return (
+            Move("Enqueued", SUSPENDED_BY_USER, release=True)
+            if job.suspended
+            else _marked(unit, job, Wait(unit.ends_at_s))
+        )
     if unit.phase in ADMITTED_PHASES:
         return _admitted(unit, job, now_s, timeouts, spread, doubling)
     return _waiting(unit, job)
@@ -135,10 +174,30 @@ def next_step(
 
 def _waiting(unit: UnitFacts, job: JobFacts) -> Step:
     if not job.suspended:
-        return Charge()
+        if not unit.draining:
+            return Charge()
+        # Its room is still taken: it goes on with it, or the eviction goes on.
+        return Move("Dequeued", CHARGED) if unit.active else Suspend()
+    if not unit.active:
+        return Wait()
+    if unit.evicted:
+        return Move("Enqueued", REACTIVATED)
     if unit.trace_after != unit.allocated:
         return NewTrace()
-    return Queue() if unit.active else Wait()
+    return Queue()
+
+
+def _deactivating(unit: UnitFacts, job: JobFacts, now_s: float) -> Step | None:
+    """Active units that ran too long are deactivated; deactivated ones lose their job's switch, then their phase."""
+    if unit.active:
+        if unit.evicted == MAX_EXECUTION_TIME:
+            return Deactivate()
+        return Exceeded() if unit.ends_at_s is not None and now_s >= unit.ends_at_s else None
+    if not job.suspended or job.dequeued:
+        return Suspend()
+    if unit.evicted == MAX_EXECUTION_TIME:
+        return Evict(MAX_EXECUTION_TIME, TIME_EXCEEDED)
+    return Evict(DEACTIVATION, DEACTIVATED)
 
 
 def _backing_off(unit: UnitFacts, job: JobFacts, now_s: float, timeouts: Timeouts) -> Step:

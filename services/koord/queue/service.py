@@ -161,10 +161,9 @@ class QueueService:
         self._wake.set()
 
     def _on_pod(self, change: Change[PodBrief]) -> None:
-        if change.new is not None:
-            self.engine.reporter.put(change.key, change.new)
-        else:
-            self.engine.reporter.drop(change.key)
+        reporter = self.engine.reporter
+        if reporter.put(change.key, change.new) if change.new is not None else reporter.drop(change.key):
+            self._wake.set()  # so that the next pass knows when the report is due
 
     def _on_bad(self, resource: Resource) -> Callable[[str, ContractError], None]:
         """An object that does not decode changes nothing, and is told so by an event."""

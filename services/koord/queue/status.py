@@ -9,7 +9,7 @@ from koord.kube.conditions import Condition
 from koord.kube.meta import now_rfc3339
 from koord.kube.queues import QueueUnit
 from koord.queue.backoff import RequeueState
-from koord.queue.conditions import mirror
+from koord.queue.conditions import exceeded, mirror, ready_since_s, stamp_evicted
 from koord.queue.headroom import WAITING
 
 Patch = dict[str, Any]
@@ -19,6 +19,11 @@ def phase_of(unit: QueueUnit) -> str:
     """The phase; the empty one of a new unit and the legacy ``Preempted`` read as Enqueued."""
     phase = unit.status.phase
     return "Enqueued" if phase in ("", "Preempted") else phase
+
+
+def draining(unit: QueueUnit) -> bool:
+    """Evicted, and its room is taken until its pods are gone."""
+    return phase_of(unit) == "Enqueued" and bool(unit.status.admissions)
 
 
 class Granted(msgspec.Struct, frozen=True):
@@ -63,7 +68,10 @@ def moved(
     failed_tries: int = 0,
     waiting_reason: str = WAITING,
 ) -> Patch:
-    """Any other phase write. ``release`` clears the admissions, which ends the unit's record in the ledger."""
+    """Any other phase write. ``release`` clears the admissions, which ends the unit's record in the ledger.
+
+    A unit that goes back from Running counts the time it ran.
+    """
     status: Patch = {
         "phase": phase,
         "message": message,
@@ -71,7 +79,9 @@ def moved(
         "lastUpdateTime": now_rfc3339(now_s),
         "conditions": _conditions(unit, phase, message, now_s, waiting_reason),
     }
-    if release or phase == "Enqueued":
+    if unit.status.phase == "Running" and phase == "Enqueued":
+        status.update(_ran(unit, now_s))
+    if release or (phase == "Enqueued" and not unit.status.admissions):
         status["admissions"] = []
         status["podState"] = {"running": 0, "pending": 0}
     if requeue is not None:
@@ -79,6 +89,54 @@ def moved(
     elif unit.status.requeue_state is not None:
         status["requeueState"] = None
     return {"status": status}
+
+
+def evicted(unit: QueueUnit, reason: str, message: str, now_s: float, failed_tries: int) -> Patch:
+    """A deactivated unit waits again, without being handed out; its admissions stand until its pods are gone."""
+    body = moved(unit, "Enqueued", message, now_s, failed_tries=failed_tries, waiting_reason="Pending")
+    held = mirror(unit.status.conditions, "Enqueued", message, now_s, "Pending")
+    stamp_evicted(held, reason, message, now_s)
+    body["status"]["conditions"] = shown(held)
+    body["status"].update(_ran(unit, now_s))
+    return body
+
+
+def overdue(unit: QueueUnit, reason: str, message: str, now_s: float) -> Patch:
+    """The longest execution time is over: what counted towards it is done with."""
+    status: Patch = {
+        "message": message,
+        "lastUpdateTime": now_rfc3339(now_s),
+        "conditions": shown(exceeded(unit.status.conditions, reason, message, now_s)),
+    }
+    if unit.status.accumulated_past_execution_time_seconds is not None:
+        status["accumulatedPastExecutionTimeSeconds"] = None
+    return {"status": status}
+
+
+def _ran(unit: QueueUnit, now_s: float) -> Patch:
+    """``accumulatedPastExecutionTimeSeconds`` with the time since the pods were ready; nothing if they were not."""
+    since = ready_since_s(unit.status.conditions)
+    if since is None:
+        return {}
+    past = unit.status.accumulated_past_execution_time_seconds or 0
+    return {"accumulatedPastExecutionTimeSeconds": past + max(0, int(now_s - since))}
+
+
+def drained(unit: QueueUnit, running_by_set: Mapping[str, int], pending_by_set: Mapping[str, int]) -> Patch | None:
+    """Admissions of an evicted unit shrink as its pods go, and end with the last one; None if nothing changed."""
+    pods = (sum(running_by_set.values()), sum(pending_by_set.values()))
+    if not any(pods):
+        return {"status": {"admissions": [], "podState": {"running": 0, "pending": 0}}}
+    parts = []
+    for part in unit.status.admissions:
+        runs = running_by_set.get(part.name, 0)
+        left = min(part.replicas, runs + pending_by_set.get(part.name, 0))
+        parts.append({"name": part.name, "replicas": left, "running": runs, "resources": part.resources})
+    stood = [(part.replicas, part.running) for part in unit.status.admissions]
+    shown_pods = (unit.status.pod_state.running, unit.status.pod_state.pending)
+    if shown_pods == pods and stood == [(part["replicas"], part["running"]) for part in parts]:
+        return None
+    return {"status": {"admissions": parts, "podState": {"running": pods[0], "pending": pods[1]}}}
 
 
 def running(unit: QueueUnit, running_by_set: Mapping[str, int], pending: int) -> Patch | None:

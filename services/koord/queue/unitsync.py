@@ -20,12 +20,12 @@ from koord.kube.resources import QUEUE_UNITS
 from koord.queue import phases
 from koord.queue.admission import Admission
 from koord.queue.backoff import RequeueState, Timeouts
-from koord.queue.conditions import QUOTA_RESERVED
+from koord.queue.conditions import EVICTED, QUOTA_RESERVED, ready_since_s
 from koord.queue.desk import Desk
 from koord.queue.headroom import MISCONFIGURED, WAITING, Refusal, blocked_by_another, uncountable
 from koord.queue.ordering import rank
 from koord.queue.phases import ADMITTED_PHASES, UnitFacts, next_step
-from koord.queue.status import moved, phase_of
+from koord.queue.status import draining, evicted, moved, overdue, phase_of
 from koord.queue.traces import TRACE_AFTER, AttemptTraces
 from koord.queue.waiting import Waiting, shape_of
 from koord.queue.world import JobEntry, UnitEntry, World
@@ -58,6 +58,7 @@ def facts_of(view: QueueUnit) -> UnitFacts:
     """What the phase machine reads of a unit."""
     status, owner = view.status, view.metadata.controller
     requeue = status.requeue_state
+    fell_back = find(status.conditions, EVICTED)
     return UnitFacts(
         phase_of(view),
         owner.uid if owner is not None else "",
@@ -67,7 +68,19 @@ def facts_of(view: QueueUnit) -> UnitFacts:
         requeue_at_s=_seconds(requeue.requeue_at) if requeue is not None else None,
         requeue_count=requeue.count if requeue is not None else 0,
         active=view.spec.active is not False,
+        draining=draining(view),
+        reclaiming=any(part.reclaim_state and part.reclaim_state.replicas > 0 for part in status.admissions),
+        evicted=fell_back.reason if fell_back is not None and fell_back.status == "True" else "",
+        ends_at_s=_ends_at(view),
     )
+
+
+def _ends_at(view: QueueUnit) -> float | None:
+    """When the unit has run as long as it may, earlier attempts counted in; None without a limit or ready pods."""
+    longest, since = view.spec.maximum_execution_time_seconds, ready_since_s(view.status.conditions)
+    if longest is None or since is None:
+        return None
+    return since + longest - (view.status.accumulated_past_execution_time_seconds or 0)
 
 
 class UnitSync:
@@ -135,8 +148,10 @@ class UnitSync:
             case phases.Queue():
                 self.place(entry)
             case phases.Wait(until):
-                if until is not None:
+                if until is not None and until != entry.look_at_s:
+                    entry.look_at_s = until
                     world.look_again(key, until)
+                self._say_inactive(entry)
             case phases.Charge():
                 if entry.problem:
                     desk.warn(QUEUE_UNITS, entry.view.metadata, "InvalidQueueUnit", entry.problem)
@@ -146,6 +161,12 @@ class UnitSync:
                 world.admission_wanted = True
             case phases.Move():
                 self._move(entry, step)
+            case phases.Exceeded():
+                self._exceeded(entry, job)
+            case phases.Deactivate():
+                desk.patch(QUEUE_UNITS, entry.view.metadata, {"spec": {"active": False}})
+            case phases.Evict():
+                self._evict(entry, step, job)
             case phases.NewTrace():
                 self._new_trace(entry, job)
             case phases.Remove():
@@ -161,6 +182,13 @@ class UnitSync:
             self.place(entry)
         else:
             self._world.leave_queue(entry)
+
+    def _say_inactive(self, entry: UnitEntry) -> None:
+        """A unit that never was admitted and is not active says why it waits; an evicted one says so already."""
+        view = entry.view
+        if view.spec.active is False and phase_of(view) == "Enqueued" and not facts_of(view).evicted:
+            entry.refusal = Refusal("the queue unit is not active", phases.DEACTIVATION)
+            self._world.texts_wanted.add(view.key)
 
     # Waiting ------------------------------------------------------------------------------------------------------
 
@@ -213,6 +241,8 @@ class UnitSync:
         if entry is None or phase_of(entry.view) != "Enqueued" or entry.view.metadata.uid in self._admission.in_flight:
             return
         refusal = entry.refusal
+        if entry.view.spec.active is False and (refusal is None or refusal.reason != phases.DEACTIVATION):
+            return
         if refusal is None and entry.queued:
             queue = self._world.queues[entry.queued]
             unit = queue.waiting.get(entry.view.metadata.uid)
@@ -266,6 +296,22 @@ class UnitSync:
             quota = quota_label(entry.view.metadata.labels)
             _evicted.labels(quota, "BackoffTimeout").inc()
         self._desk.patch(QUEUE_UNITS, entry.view.metadata, body, subresource="status")
+
+    def _exceeded(self, entry: UnitEntry, job: JobEntry | None) -> None:
+        view = entry.view
+        body = overdue(view, phases.MAX_EXECUTION_TIME, phases.TIME_EXCEEDED, self._desk.now_s)
+        self._desk.patch(QUEUE_UNITS, view.metadata, body, subresource="status")
+        if job is not None:
+            text = f"The maximum execution time ({view.spec.maximum_execution_time_seconds}s) was exceeded"
+            self._desk.warn(job.kind.resource, job.meta, phases.MAX_EXECUTION_TIME, text)
+
+    def _evict(self, entry: UnitEntry, step: phases.Evict, job: JobEntry | None) -> None:
+        body = evicted(entry.view, step.reason, step.message, self._desk.now_s, entry.failed_tries)
+        entry.failed_tries = 0
+        _evicted.labels(quota_label(entry.view.metadata.labels), step.reason).inc()
+        self._desk.patch(QUEUE_UNITS, entry.view.metadata, body, subresource="status")
+        if job is not None:
+            self._desk.tell(job.kind.resource, job.meta, "Deactivated", step.message)
 
     def _new_trace(self, entry: UnitEntry, job: JobEntry | None) -> None:
         meta = entry.view.metadata

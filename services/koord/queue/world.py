@@ -45,6 +45,7 @@ class UnitEntry(msgspec.Struct):
     failed_tries: int = 0
     waiting_since_ns: int = 0
     text_written_s: float = -1e9
+    look_at_s: float = 0.0
 
 
 class QueueEntry:
