@@ -86,8 +86,9 @@ class Follower:
         job.stage = stage_of(job.resource.token, seen)
         unit = units.get((job.namespace, job.kind, job.name))
         status = (unit or {}).get("status") or {}
+        job.pods = ""
         job.message = str(status.get("message") or "")
         admissions = status.get("admissions") or ()
-        if admissions:
+        if admissions and job.stage not in DONE:
             running = sum(int(entry.get("running") or 0) for entry in admissions)
             job.pods = f"{running}/{sum(int(entry.get('replicas') or 0) for entry in admissions)}"

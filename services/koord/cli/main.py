@@ -1,6 +1,8 @@
 """``koord``: the command line. Every command is one file in ``commands``."""
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -13,13 +15,30 @@ app = typer.Typer(
     name="koord",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Job queue, elastic quota and gang scheduler for Kubernetes.\n\n"
-    "Try it: [bold]koord demo[/bold]. Run a cluster on this machine: [bold]koord up[/bold], then in another shell "
-    "[bold]koord submit job.yaml --wait[/bold] and [bold]koord get jobs[/bold].",
+    "Try it: **koord demo**. Run a cluster on this machine: **koord up**, then in another shell "
+    "**koord submit job.yaml --wait** and **koord get jobs**; "
+    "**koord explain job** says why one waits, **koord trace job** where its time went.",
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"koord {version('koord')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """What holds for every command."""
+
 
 app.command("demo")(demo.demo)
 app.command("up")(up.up)

@@ -52,7 +52,7 @@ def listing(
         return sum(widths[key] for key in keys) + len(_GAP) * max(0, len(keys) - 1)
 
     left_out = []
-    for key in spare:
+    for key in (key for key in spare if key in shown):
         if width is None or total(list(shown)) <= width:
             break
         left_out.append(shown.pop(key))
@@ -67,7 +67,9 @@ def listing(
         if not beside:
             yield Text(line)
             if message and words != "-":
-                yield from (Text(f"    {part}", style="dim") for part in textwrap.wrap(words, max(20, (width or 80) - 4)))
+                yield from (
+                    Text(f"    {part}", style="dim") for part in textwrap.wrap(words, max(20, (width or 80) - 4))
+                )
             continue
         first, *more = textwrap.wrap(words, room) if room else [words]
         yield Text(f"{line}{_GAP}{first}")
@@ -81,8 +83,14 @@ def width_of(console: Console) -> int | None:
     return console.width if console.is_terminal else None
 
 
+def fits(columns: Mapping[str, str], rows: Sequence[Row]) -> bool:
+    """Whether a listing goes on this terminal as it is; into a pipe or a file everything does."""
+    width = width_of(Console())
+    return width is None or max(line.cell_len for line in listing(columns, rows, None)) <= width
+
+
 def show(columns: Mapping[str, str], rows: Sequence[Row], spare: Sequence[str] = ()) -> None:
-    """Print a listing on standard output."""
+    """Print a listing on standard output; ``spare`` as in ``listing``."""
     console = Console(highlight=False)
     for line in listing(columns, rows, width_of(console), spare):
         console.print(line, soft_wrap=True)

@@ -95,7 +95,9 @@ async def trace_of_job(reader: Reader, namespace: str, name: str) -> TraceContex
         and (unit.get("spec", {}).get("consumerRef") or {}).get("name") == name
     ]
     if not units:
-        raise CommandError(f"job {namespace}/{name}: has no queue unit (not seen by the queue, or deleted)")
+        raise CommandError(
+            f"job {namespace}/{name}: no such job, or it has no queue unit: see koord get jobs -n {namespace}"
+        )
     for unit in units:
         context = TraceContext.parse((unit["metadata"].get("annotations") or {}).get(TRACEPARENT))
         if context is not None:

@@ -18,6 +18,7 @@ Row = dict[str, Any]
 
 # Quantities are printed whole, so these few stay in one column; the rest of a list is in --json.
 _SHOWN = ("cpu", "memory", "nvidia.com/gpu")
+_NO_LIMIT = str((2**63 - 1) // 5)
 _ADMITTED = frozenset(("Reserved", "Dequeued", "SchedReady", "SchedSucceed", "Running"))
 _TERMINAL = frozenset(("Succeeded", "Failed"))
 
@@ -42,6 +43,28 @@ def age(item: Object, now: float) -> str:
 def shown(resources: Object) -> Row:
     """The part of a ResourceList that fits a table."""
     return {name.removeprefix("nvidia.com/"): resources[name] for name in _SHOWN if name in resources}
+
+
+def readable(resources: Object) -> Row:
+    """``shown``, with a word for the amount that stands where there is no limit (MaxInt64 / 5)."""
+    return {key: "unlimited" if str(value) == _NO_LIMIT else value for key, value in shown(resources).items()}
+
+
+def by_resource(row: Row) -> list[Row]:
+    """A quota's row as one row a resource, for where four lists side by side do not fit."""
+    lists = ("min", "max", "used", "request")
+    names = [name for name in _SHOWN if any(name in row[key] for key in lists)] or [""]
+    rows: list[Row] = []
+    for name in names:
+        word = name.removeprefix("nvidia.com/")
+        amounts_of = {key: readable(row[key]).get(word, "") for key in lists}
+        rows.append({"label": " " if rows else row["label"], "resource": word, **amounts_of})
+    return rows
+
+
+def running_of(row: Row) -> str:
+    """``3/4``: a job's running pods of those admitted; nothing when it has none (it waits, or is over)."""
+    return f"{row['running']}/{row['pods']}" if row["pods"] else ""
 
 
 def unit_phase(unit: Object) -> str:
@@ -107,7 +130,7 @@ def jobs(job_objects: dict[str, list[Object]], units: Iterable[Object], now: flo
                     "message": status.get("message") or "",
                 }
             )
-    return sorted(rows, key=lambda row: (row["namespace"], row["kind"], row["name"]))
+    return sorted(rows, key=lambda row: (row["namespace"], row["name"], row["kind"]))
 
 
 def quotas(quota_objects: Iterable[Object], now: float) -> list[Row]:

@@ -84,17 +84,32 @@ def _parameters(scenario: Scenario, pairs: list[str]) -> dict[str, object]:
     return parameters
 
 
+def _figure(value: float) -> str:
+    """Whole numbers from a thousand on, four digits below."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 def _show(result: BenchResult) -> None:
     console = Console(highlight=False)
     console.print(f"[bold]{result.scenario}[/bold]  {'ok' if result.ok else '[red]below its threshold[/red]'}")
     rows = [
         {
             "figure": key,
-            "value": f"{value:,.4g}" if isinstance(value, float) else value,
-            "published": result.published.get(key),
-            "ratio": result.ratios.get(key),
+            "value": _figure(value),
+            "published": _figure(result.published[key]) if key in result.published else None,
+            "ratio": _figure(result.ratios[key]) if key in result.ratios else None,
         }
         for key, value in result.figures.items()
+    ]
+    # A ratio or a published figure of its own, such as one way against the other.
+    alone = (result.published | result.ratios).keys() - result.figures.keys()
+    rows += [
+        {
+            "figure": key,
+            "published": _figure(result.published[key]) if key in result.published else None,
+            "ratio": _figure(result.ratios[key]) if key in result.ratios else None,
+        }
+        for key in sorted(alone)
     ]
     console.print(table({"figure": "FIGURE", "value": "VALUE", "published": "PUBLISHED", "ratio": "RATIO"}, rows))
     console.print(f"bound by: {result.bound_by}")

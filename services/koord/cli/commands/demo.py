@@ -31,8 +31,11 @@ def demo(
     At the end the API's own watch history is judged: a quota exceeded, a gang bound in part, a pod bound twice or to a
     node without room fails the demo (exit code 1).
     """
+    from koord.cli.clusters import check_target
     from koord.cli.demo.play import DemoOptions, play
 
+    if json is not None:
+        check_target("--json", json)
     console = Console(highlight=False)
     log = Path(tempfile.mkstemp(prefix="koord-demo-", suffix=".log")[1])
     options = DemoOptions(nodes=nodes, gpu_nodes=max(10, nodes * 6 // 100), jobs=jobs)
@@ -56,8 +59,8 @@ def demo(
 
 def _print(console: Console, summary: "Summary") -> None:
     console.print(
-        f"\n[bold]{summary.finished} of {summary.jobs} jobs finished[/bold] in {summary.wall_s:.1f} s; "
-        f"{summary.scheduler.pods_bound} pods bound, {summary.scheduler.bind_p50_s * 1000:.0f} ms from creation to "
+        f"\n[bold]{summary.finished} of {summary.jobs} jobs finished[/bold] in {summary.wall_s:.1f} s\n"
+        f"{summary.scheduler.pods_bound} pods bound: {summary.scheduler.bind_p50_s * 1000:.0f} ms from creation to "
         f"binding (p50), {summary.scheduler.bind_p99_s * 1000:.0f} ms (p99)"
     )
     rows = [

@@ -1,6 +1,6 @@
-"""``koord explain pod NS/NAME``: why a pod is where it is, or nowhere."""
+"""``koord explain pod NS/NAME`` and ``koord explain job NS/NAME``: why it is where it is, or nowhere."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -8,20 +8,15 @@ from rich.console import Console
 from koord.cli import options
 from koord.cli.errors import CommandError
 from koord.cli.loop import run
-from koord.cli.output import print_json, table
+from koord.cli.output import print_json, show
 from koord.contracts.asks import PodExplanation
 
 app = typer.Typer(no_args_is_help=True, help="Explain why something is where it is, or why it waits.")
 
 
-@app.callback()
-def _group() -> None:
-    """Keep ``pod`` a sub-command of its own."""
-
-
 @app.command("pod")
 def pod(
-    name: Annotated[str, typer.Argument(metavar="NS/NAME", help="The pod.")],
+    name: Annotated[str, typer.Argument(metavar="NS/NAME", help="The pod, e.g. ml/resnet-ddp-worker-0.")],
     cluster: options.Cluster = None,
     json: options.Json = False,
 ) -> None:
@@ -46,6 +41,9 @@ async def _ask(cluster: options.Cluster, namespace: str, name: str) -> PodExplan
 
 
 def _print(answer: PodExplanation) -> None:
+    from koord.accounting.requests import resource_list
+    from koord.cli.views import readable
+
     console = Console(highlight=False)
     where = f" on {answer.node}" if answer.node else ""
     console.print(f"[bold]pod {answer.namespace}/{answer.name}[/bold]  {answer.state}{where}")
@@ -56,8 +54,67 @@ def _print(answer: PodExplanation) -> None:
     if answer.gang:
         console.print(f"gang {answer.gang}: {answer.gang_members} members seen, {answer.gang_minimum} needed")
     if answer.reasons:
-        rows = [{"plugin": r.plugin, "nodes": r.nodes, "reason": r.reason} for r in answer.reasons]
-        console.print(table({"plugin": "RULE", "nodes": "NODES", "reason": "REASON"}, rows))
+        reasons = [{"plugin": r.plugin, "nodes": r.nodes, "message": r.reason} for r in answer.reasons]
+        show({"plugin": "RULE", "nodes": "NODES", "message": "REASON"}, reasons)
     if answer.quota:
-        rows = [{"name": q.name, "used": q.used, "limit": q.limit, "short": q.short} for q in answer.quota]
-        console.print(table({"name": "QUOTA", "used": "USED", "limit": "LIMIT", "short": "SHORT"}, rows))
+        rows = []
+        for level in answer.quota:
+            used, limit, short = (readable(resource_list(part)) for part in (level.used, level.limit, level.short))
+            for key in limit | used:
+                row = {"used": used.get(key), "limit": limit.get(key), "short": short.get(key)}
+                rows.append({"name": level.name, "resource": key, **row})
+        show({"name": "QUOTA", "resource": "RESOURCE", "used": "USED", "limit": "LIMIT", "short": "SHORT"}, rows)
+
+
+@app.command("job")
+def job(
+    name: Annotated[str, typer.Argument(metavar="NS/NAME", help="The job, e.g. ml/resnet-ddp.")],
+    cluster: options.Cluster = None,
+    json: options.Json = False,
+) -> None:
+    """Show why a job waits: its queue, what it asks for, the room on its quota and every quota above, and its pods.
+
+    What is used is what the quotas' status says, a moment behind the ledger that decides.
+    """
+    namespace, job_name = options.split_key(name, "job")
+    answer = run(_job(cluster, namespace, job_name))
+    if json:
+        print_json(answer)
+    else:
+        _print_job(answer)
+
+
+async def _job(cluster: options.Cluster, namespace: str, name: str) -> dict[str, Any]:
+    from koord.cli.clusters import find
+    from koord.cli.jobview import explain
+    from koord.cli.state import Reader
+    from koord.kube import resources
+    from koord.kube.jobs.registry import JOB_KINDS
+
+    async with Reader(find(cluster)) as reader:
+        return explain(
+            namespace,
+            name,
+            {token: await reader.objects(resources.BY_TOKEN[token]) for token in JOB_KINDS},
+            await reader.objects(resources.QUEUE_UNITS),
+            await reader.objects(resources.QUEUES),
+            await reader.objects(resources.ELASTIC_QUOTAS),
+            await reader.objects(resources.PODS),
+        )
+
+
+def _print_job(answer: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    console.print(
+        f"[bold]{answer['kind']} {answer['namespace']}/{answer['name']}[/bold]  {answer['phase'] or 'not held'}"
+    )
+    for line in (answer["message"], *answer["notes"]):
+        if line:
+            console.print(line, soft_wrap=True, markup=False)
+    if answer["quota"]:
+        columns = {
+            "name": "QUOTA", "resource": "RESOURCE", "asks": "ASKS", "used": "USED", "max": "MAX", "short": "SHORT",
+        }  # fmt: skip
+        show(columns, answer["quota"])
+    if answer["pods"]:
+        show({"status": "PODS", "count": "COUNT", "example": "EXAMPLE"}, answer["pods"])

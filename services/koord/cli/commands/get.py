@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from koord.cli import options
-from koord.cli.errors import CommandError
+from koord.cli.errors import CommandError, UsageProblem
 from koord.cli.loop import run
-from koord.cli.output import print_rows
+from koord.cli.output import fits, print_json, print_rows
 
 
 class Noun(StrEnum):
@@ -28,7 +28,7 @@ _COLUMNS: dict[Noun, dict[str, str]] = {
     },
     Noun.jobs: {
         "namespace": "NAMESPACE", "name": "JOB", "kind": "KIND", "queue": "QUEUE", "phase": "PHASE",
-        "running": "RUNNING", "pods": "PODS", "priority": "PRIORITY", "age": "AGE", "message": "MESSAGE",
+        "ready": "RUNNING", "priority": "PRIORITY", "age": "AGE", "message": "MESSAGE",
     },
     Noun.quotas: {"label": "QUOTA", "min": "MIN", "max": "MAX", "used": "USED", "request": "REQUEST", "age": "AGE"},
     Noun.nodes: {
@@ -39,38 +39,69 @@ _COLUMNS: dict[Noun, dict[str, str]] = {
         "namespace": "NAMESPACE", "name": "POD", "status": "STATUS", "node": "NODE", "age": "AGE", "message": "MESSAGE",
     },
 }  # fmt: skip
+_BY_RESOURCE = {
+    "label": "QUOTA", "resource": "RESOURCE", "min": "MIN", "max": "MAX", "used": "USED", "request": "REQUEST",
+}  # fmt: skip
+# What a narrow terminal does without, first to last.
+_SPARE = ("priority", "policy", "age", "kind", "queue")
 
 
 def get(
-    noun: Annotated[Noun, typer.Argument(help="What to list.")],
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only this one.")] = None,
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="queues, jobs, quotas, nodes or pods.")],
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only this one: NAME, or NS/NAME.")] = None,
     namespace: options.Namespace = None,
     cluster: options.Cluster = None,
     json: options.Json = False,
 ) -> None:
     """List queues, jobs, quotas, nodes or pods.
 
-    Read from the bus, so it costs the API server nothing; if the bus is away, from the API server.
+    Read from the bus, so it costs the API server nothing; if the bus is away, from the API server. Why something waits
+    is in the last column, and in whole in koord explain. A narrow terminal shows fewer columns, a pipe and --json all.
     """
+    noun = _noun(what)
+    if name is not None and "/" in name:
+        own, name = options.split_key(name, noun.value.removesuffix("s"))
+        if namespace not in (None, own):
+            raise UsageProblem(f"{own}/{name}: is not in the namespace asked for, {namespace!r}")
+        namespace = own
     rows = run(_rows(noun, cluster))
     if namespace is not None:
         rows = [row for row in rows if row.get("namespace", namespace) == namespace]
     if name is not None:
         rows = [row for row in rows if row["name"] == name]
         if not rows:
-            raise CommandError(f"no {noun.value.removesuffix('s')} named {name!r}")
-    if not json:
-        rows = [_for_people(noun, row) for row in rows]
-    print_rows(_COLUMNS[noun], rows, as_json=json, nothing=f"no {noun.value}")
-
-
-def _for_people(noun: Noun, row: dict[str, Any]) -> dict[str, Any]:
-    from koord.cli.views import shown
-
-    readable = {key: shown(value) if isinstance(value, dict) else value for key, value in row.items()}
+            where = f" in namespace {namespace!r}" if namespace else ""
+            raise CommandError(f"no {noun.value.removesuffix('s')} named {name!r}{where}")
+    nothing = f"no {noun.value}" + (f" in namespace {namespace!r}" if namespace else "")
+    if json:
+        print_json(rows)
+        return
     if noun is Noun.quotas:
-        readable["label"] = "  " * row["depth"] + row["name"]
-    return readable
+        rows = [{**row, "label": "  " * row["depth"] + row["name"]} for row in rows]
+    view = [_for_people(row) for row in rows]
+    if noun is Noun.quotas and view and not fits(_COLUMNS[noun], view):
+        from koord.cli.views import by_resource
+
+        print_rows(_BY_RESOURCE, [line for row in rows for line in by_resource(row)], as_json=False, nothing=nothing)
+    else:
+        print_rows(_COLUMNS[noun], view, as_json=False, nothing=nothing, spare=_SPARE)
+
+
+def _noun(word: str) -> Noun:
+    """``job`` is as good as ``jobs``."""
+    for noun in Noun:
+        if word.lower() in (noun.value, noun.value.removesuffix("s")):
+            return noun
+    raise UsageProblem(f"get {word!r}: unknown; known are {', '.join(Noun)}")
+
+
+def _for_people(row: dict[str, Any]) -> dict[str, Any]:
+    from koord.cli.views import readable, running_of
+
+    made = {key: readable(value) if isinstance(value, dict) else value for key, value in row.items()}
+    if "running" in row:
+        made["ready"] = running_of(row)
+    return made
 
 
 async def _rows(noun: Noun, cluster: options.Cluster) -> list[dict[str, Any]]:

@@ -77,7 +77,12 @@ async def _submit(
             try:
                 places.append(await api.resource_of_kind(manifest.body["apiVersion"], manifest.kind))
             except ApiError as error:
-                raise UsageProblem(f"{manifest.source}: {manifest.kind}: {error.message}") from error
+                asked = f"{manifest.source}: {manifest.kind} of {manifest.body['apiVersion']}"
+                if error.code != 404:
+                    raise CommandError(f"{asked}: {error.message}") from error
+                raise UsageProblem(
+                    f"{asked}: this cluster does not serve it, nothing was created (koord holds and resumes {_held()})"
+                ) from error
         follower = Follower(api)
         for manifest, place in zip(manifests, places, strict=True):
             where = manifest.body["metadata"].get("namespace", "default") if place.namespaced else None
@@ -93,8 +98,14 @@ async def _submit(
         return await _wait(follower, console, until, timeout)
 
 
+def _held() -> str:
+    from koord.kube.jobs.registry import BY_KIND
+
+    return ", ".join(f"{version} {kind}" for version, kind in BY_KIND)
+
+
 async def _wait(follower: "Follower", console: Console, until: Until, timeout: float) -> list[dict[str, Any]]:
-    columns = {"job": "JOB", "kind": "KIND", "stage": "STAGE", "pods": "PODS", "message": "MESSAGE"}
+    columns = {"job": "JOB", "kind": "KIND", "stage": "STAGE", "pods": "RUNNING", "message": "MESSAGE"}
     try:
         async with asyncio.timeout(timeout or None):
             with Live(console=console, auto_refresh=False, transient=not console.is_terminal) as live:

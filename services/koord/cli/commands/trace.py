@@ -1,5 +1,6 @@
 """``koord trace job NS/NAME``: the waterfall of a job's way, from the local trace store."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -9,11 +10,16 @@ from rich.text import Text
 from koord.cli import options
 from koord.cli.errors import CommandError
 from koord.cli.loop import run
-from koord.cli.output import print_json
+from koord.cli.output import print_json, width_of
+from koord.kube.resources import BY_TOKEN
 
 app = typer.Typer(no_args_is_help=True, help="Show the trace of a job: where its time went, service by service.")
 
+# Cells: the widest and the narrowest bar, service and time beside it, and what a subject should have.
 _WIDTH = 48
+_LEAST = 10
+_FIXED = 11 + 14 + 1
+_SUBJECT = 30
 # What a span is about, the most telling attribute first.
 _SUBJECTS = ("pod", "object", "koord.unit", "gang", "claim", "koord.claim")
 
@@ -25,7 +31,7 @@ def _group() -> None:
 
 @app.command("job")
 def job(
-    name: Annotated[str, typer.Argument(metavar="NS/NAME", help="The job.")],
+    name: Annotated[str, typer.Argument(metavar="NS/NAME", help="The job, e.g. ml/resnet-ddp.")],
     cluster: options.Cluster = None,
     json: options.Json = False,
 ) -> None:
@@ -67,20 +73,41 @@ def _print(name: str, spans: list[dict[str, Any]]) -> None:
     start = min(span["start_ns"] for span in spans)
     total = max(1, max(span["end_ns"] for span in spans) - start)
     console = Console(highlight=False)
-    console.print(f"[bold]job {name}[/bold]  {len(spans)} spans in {total / 1e9:.3f} s  trace {spans[0]['trace_id']}")
-    for depth, span in _tree(spans):
-        begin = int((span["start_ns"] - start) / total * _WIDTH)
-        length = max(1, round((span["end_ns"] - span["start_ns"]) / total * _WIDTH))
-        bar = " " * min(begin, _WIDTH - 1) + "━" * min(length, _WIDTH - min(begin, _WIDTH - 1))
-        attributes = span.get("attributes", {})
-        subject = next((attributes[key] for key in _SUBJECTS if key in attributes), "")
+    heading = f"{len(spans)} spans in {total / 1e9:.3f} s  trace {spans[0]['trace_id']}"
+    console.print(f"[bold]job {name}[/bold]  {heading}", soft_wrap=True)
+    for line in waterfall(spans, start, total, width_of(console)):
+        console.print(line, soft_wrap=True)
+
+
+def waterfall(spans: list[dict[str, Any]], start: int, total: int, width: int | None) -> Iterator[Text]:
+    """A line a span, at most ``width`` cells (None: as wide as it is); ``start`` and ``total`` in ns.
+
+    In a narrow terminal the bars give way first, then what a line is about is cut; an error never is.
+    """
+    tree = _tree(spans)
+    names = max(len("  " * depth + span["name"]) for depth, span in tree) + 2
+    bars = _WIDTH if width is None else max(_LEAST, min(_WIDTH, width - names - _FIXED - _SUBJECT))
+    for depth, span in tree:
+        begin = min(int((span["start_ns"] - start) / total * bars), bars - 1)
+        length = min(max(1, round((span["end_ns"] - span["start_ns"]) / total * bars)), bars - begin)
         line = Text(no_wrap=True)
-        line.append(f"{'  ' * depth + span['name']:<30.30}")
+        line.append(f"{'  ' * depth + span['name']:<{names}}")
         line.append(f"{span['service'].removeprefix('koord-'):<11.11}", style="cyan")
         line.append(f"{(span['end_ns'] - span['start_ns']) / 1e6:>10.2f} ms ")
-        line.append(f"{bar:<{_WIDTH}} ", style="red" if span.get("error") else "green")
-        line.append(str(span.get("error") or subject))
-        console.print(line, soft_wrap=True)
+        line.append(f"{' ' * begin + '━' * length:<{bars}} ", style="red" if span.get("error") else "green")
+        line.append(str(span.get("error") or _subject(span)))
+        if width is not None and not span.get("error"):
+            line.truncate(max(width, names + _FIXED + bars + _LEAST), overflow="ellipsis")
+        yield line
+
+
+def _subject(span: dict[str, Any]) -> str:
+    """What a span is about: ``ml/a``, or ``queueunit ml/a`` for an object."""
+    attributes = span.get("attributes", {})
+    subject = str(next((attributes[key] for key in _SUBJECTS if key in attributes), ""))
+    token, space, rest = subject.partition(" ")
+    resource = BY_TOKEN.get(token)
+    return f"{resource.kind.lower()} {rest}" if space and resource is not None else subject
 
 
 def _tree(spans: list[dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]:

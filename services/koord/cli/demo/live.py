@@ -65,6 +65,8 @@ class Progress:
             counts = self.counts(team.namespace)
             table.add_row(team.name, *(str(counts[stage]) for stage in STAGES))
         pods = Counter(self._pods.values())
+        # Pods that their operators removed have ended too: the four numbers are all pods there ever were.
+        over = pods["Succeeded"] + pods["Failed"] + pods["Gone"]
         line = Text(f"{elapsed_s:5.1f} s  {self.finished} of {self._jobs} jobs over  pods: ")
-        line.append("  ".join(f"{name.lower()} {pods[name]}" for name in ("Pending", "Bound", "Running", "Succeeded")))
+        line.append(f"pending {pods['Pending']}  bound {pods['Bound']}  running {pods['Running']}  over {over}")
         return Group(table, line)

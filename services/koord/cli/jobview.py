@@ -1,0 +1,140 @@
+"""What ``koord explain job`` says: a job's queue unit, its way up the quota tree, and its pods."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from koord.accounting.requests import amounts, resource_list
+from koord.cli.errors import CommandError
+from koord.cli.views import pods as pod_rows
+from koord.cli.views import queue_of, readable, unit_phase
+from koord.kube.protocol import quota as quota_keys
+from koord.kube.quantity import QuantityError
+from koord.kube.resources import BY_TOKEN
+
+Object = dict[str, Any]
+Level = tuple[str, dict[str, int], dict[str, int]]
+
+_WAITING = frozenset(("Enqueued", "TimeoutBackoff"))
+
+
+def explain(
+    namespace: str,
+    name: str,
+    job_objects: dict[str, list[Object]],
+    units: Iterable[Object],
+    queues: Iterable[Object],
+    quotas: Iterable[Object],
+    pods: Iterable[Object],
+) -> Object:
+    """All that is known of a job and why it waits; CommandError if there is no such job."""
+    found = [
+        (BY_TOKEN[token].kind, item)
+        for token, items in job_objects.items()
+        for item in items
+        if (item["metadata"]["namespace"], item["metadata"]["name"]) == (namespace, name)
+    ]
+    if not found:
+        raise CommandError(f"job {namespace}/{name}: no such job: see koord get jobs -n {namespace}")
+    kind, _ = found[0]
+    unit = next((unit for unit in units if _is_of(unit, namespace, kind, name)), None)
+    status = (unit or {}).get("status") or {}
+    queue = queue_of(unit) if unit else ""
+    phase = unit_phase(unit) if unit else ""
+    request = ((unit or {}).get("spec") or {}).get("request") or {}
+    by_name = {quota["metadata"]["name"]: quota for quota in quotas}
+    notes = []
+    if len(found) > 1:
+        notes.append(f"also of this name: {', '.join(other for other, _ in found[1:])}")
+    if unit is None:
+        notes.append("the queue does not hold it: only jobs created suspended are held (docs/queue.md)")
+    elif phase in _WAITING and not any(item["metadata"]["name"] == queue for item in queues):
+        notes.append(
+            f"there is no queue {queue!r}: create an ElasticQuota of this name, or change the label {quota_keys.NAME}"
+        )
+    elif phase in _WAITING and status.get("attempts"):
+        notes.append(f"queue {queue}, attempts so far {status['attempts']}; tried again when room comes free")
+    elif queue:
+        notes.append(f"queue {queue}")
+    asks = _asks(request)
+    levels = list(_levels(queue, by_name)) if unit else []
+    if phase in _WAITING:
+        notes.extend(
+            f"it can never fit: it asks for more {resource} than the max of quota {quota}"
+            for quota, limit, _ in levels
+            for resource, amount in asks.items()
+            if amount > limit.get(resource, amount)
+        )
+    return {
+        "namespace": namespace,
+        "name": name,
+        "kind": kind,
+        "phase": phase,
+        "queue": queue,
+        "message": status.get("message") or "",
+        "notes": notes,
+        "quota": [row for level in levels for row in _rows(level, asks, waits=phase in _WAITING)],
+        "pods": _pods(namespace, kind, name, pods),
+    }
+
+
+def _is_of(unit: Object, namespace: str, kind: str, name: str) -> bool:
+    reference = (unit.get("spec") or {}).get("consumerRef") or {}
+    return (unit["metadata"]["namespace"], reference.get("kind"), reference.get("name")) == (namespace, kind, name)
+
+
+def _asks(request: Object) -> dict[str, int]:
+    try:
+        return {key: amount for key, amount in amounts(request).items() if amount}
+    except QuantityError:
+        return {}
+
+
+def _levels(quota: str, by_name: dict[str, Object]) -> Iterator[Level]:
+    """The quotas of a chain, leaf first: name, max and used in base units."""
+    seen: set[str] = set()
+    while quota in by_name and quota not in seen:
+        seen.add(quota)
+        item = by_name[quota]
+        limit = amounts((item.get("spec") or {}).get("max") or {})
+        yield quota, limit, amounts((item.get("status") or {}).get("used") or {})
+        quota = (item["metadata"].get("labels") or {}).get(quota_keys.PARENT) or ""
+
+
+def _rows(level: Level, asks: dict[str, int], *, waits: bool) -> Iterator[Object]:
+    """A quota's rows, one a resource that the job asks for."""
+    name, limit, used = level
+    over = {key: used.get(key, 0) + amount - limit[key] for key, amount in asks.items() if key in limit}
+    short = {key: amount for key, amount in over.items() if waits and amount > 0}
+    words = {
+        column: _words(part) for column, part in (("asks", asks), ("used", used), ("max", limit), ("short", short))
+    }
+    for key in asks:
+        row = {column: texts.get(key, "") for column, texts in words.items()}
+        yield {"name": name, "resource": key.removeprefix("nvidia.com/"), **row}
+
+
+def _words(values: dict[str, int]) -> dict[str, str]:
+    made = resource_list(values)
+    return {key: str(next(iter(readable({"cpu": value}).values()))) for key, value in made.items()}
+
+
+def _pods(namespace: str, kind: str, name: str, pods: Iterable[Object]) -> list[Object]:
+    """The job's pods by status, with one of each as an example; those of a RayJob belong to its RayCluster."""
+    owners = {(kind, name)}
+    mine = []
+    for pod in pods:
+        if pod["metadata"]["namespace"] != namespace:
+            continue
+        references = pod["metadata"].get("ownerReferences") or ()
+        if any((ref.get("kind"), ref.get("name")) in owners or _of_ray(kind, name, ref) for ref in references):
+            mine.append(pod)
+    groups: dict[str, list[str]] = {}
+    for row in pod_rows(mine, 0.0):
+        state = "Starting" if row["status"] == "Pending" and row["node"] else row["status"]
+        groups.setdefault(state, []).append(f"{row['namespace']}/{row['name']}")
+    return [{"status": status, "count": len(names), "example": names[0]} for status, names in sorted(groups.items())]
+
+
+def _of_ray(kind: str, name: str, reference: Object) -> bool:
+    owner = str(reference.get("name") or "")
+    return kind == "RayJob" and reference.get("kind") == "RayCluster" and owner.startswith(f"{name}-raycluster-")
