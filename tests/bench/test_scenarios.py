@@ -10,6 +10,7 @@ from koord.cli.commands.bench import scenarios
 
 # Small enough for a test; the thresholds hold for the checked-in sizes only.
 SMALL: dict[str, dict[str, int]] = {
+    "apiserver": {"nodes": 10, "pods": 200},
     "bus": {"objects": 500, "object_bytes": 300, "decisions": 300, "rounds": 1},
     "endtoend": {"nodes": 10, "pods": 40},
     "engine-basic": {"nodes": 50, "pods": 100, "classes": 5, "unique_pods": 40, "runs": 1},
@@ -20,6 +21,7 @@ SMALL: dict[str, dict[str, int]] = {
     "quota-tree": {"quotas": 60, "rounds": 1, "changes": 5},
 }
 FIGURES = {
+    "apiserver": {"creates_per_s", "binds_per_s", "merge_patches_per_s", "watch_events_per_s", "rss_mib"},
     "bus": {"replay_s", "replay_objects_per_s", "decisions_per_s"},
     "endtoend": {"pods_per_s", "p50_s", "p99_s", "cpu_ms_per_pod", "cpu_ms_per_pod.scheduler"},
     "engine-basic": {"decisions_per_s", "unique_decisions_per_s"},
