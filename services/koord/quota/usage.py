@@ -143,13 +143,18 @@ class Usage:
 
     # Sums ---------------------------------------------------------------------------------------------------------
 
-    def sums(self, levels: Sequence[Level]) -> dict[str, Sums]:
-        """Used and request of every quota's subtree. A level whose parent is unknown is taken as a top."""
+    def asked(self) -> dict[str, dict[str, int]]:
+        """What each quota's own pods and units ask for, not summed up the tree."""
         asked = {quota: dict(amounts) for quota, amounts in self._asked.items()}
         for unit in self._units.values():
             into = asked.setdefault(unit.quota, {})
             for name, amount in _larger(unit.total, unit.pods):
                 into[name] = into.get(name, 0) + amount
+        return asked
+
+    def sums(self, levels: Sequence[Level]) -> dict[str, Sums]:
+        """Used and request of every quota's subtree. A level whose parent is unknown is taken as a top."""
+        asked = self.asked()
         names = sorted(_keys(self._used.values()) | _keys(asked.values()) | _keys(level.min for level in levels))
         if not levels or not names:
             return {level.name: Sums(dict.fromkeys(level.max, 0), dict.fromkeys(level.max, 0)) for level in levels}

@@ -1,0 +1,164 @@
+"""What the quotas in force are given: rows and totals of their trees for the filling (spec 20 sections 2.9, 3.7, 3.8).
+
+The root, system and default quotas are outside the filling: their runtime is their max. What system and default use is
+not there for the others.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from koord.accounting.quotas import QuotaNode, QuotaTree
+from koord.accounting.requests import amounts
+from koord.kube.protocol import quota as keys
+from koord.kube.quantity import QuantityError
+from koord.quota.runtime import QuotaRow, RuntimeTree
+
+OUTSIDE = frozenset((keys.ROOT_QUOTA, keys.SYSTEM_QUOTA, keys.DEFAULT_QUOTA))
+
+
+class NodeTotal:
+    """The sum of all nodes' allocatable, kept as nodes come, change and go."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, dict[str, int]] = {}
+        self.amounts: dict[str, int] = {}
+
+    def put(self, name: str, allocatable: Mapping[str, str]) -> bool:
+        """A node as it is now; True if the sum changed. QuantityError names the field, and what was known stays."""
+        new = amounts(allocatable, f"Node {name}: status.allocatable")
+        old = self._nodes.get(name)
+        if new == old:
+            return False
+        self._add(old or {}, -1)
+        self._nodes[name] = new
+        self._add(new, 1)
+        return True
+
+    def drop(self, name: str) -> bool:
+        """The node is gone; True if the sum changed."""
+        old = self._nodes.pop(name, None)
+        self._add(old or {}, -1)
+        return bool(old)
+
+    def _add(self, of_node: Mapping[str, int], sign: int) -> None:
+        for name, amount in of_node.items():
+            self.amounts[name] = self.amounts.get(name, 0) + sign * amount
+
+
+class Distribution:
+    """Runtime of every quota. ``guarantee`` and ``scale`` as of :class:`~koord.quota.runtime.RuntimeTree`."""
+
+    def __init__(self, *, guarantee: bool = False, scale: bool = True) -> None:
+        self._guarantee, self._scale = guarantee, scale
+        self._filled = RuntimeTree(())
+        self._outside: dict[str, dict[str, int]] = {}
+        self._tree_totals: dict[str, dict[str, int]] = {}
+        self._apart: set[str] = set()
+        self.problems: dict[str, str] = {}
+
+    def rebuild(self, tree: QuotaTree) -> None:
+        """The quotas in force changed. ``problems`` then says, by quota, which annotation was passed over and why."""
+        nodes = [node for name in tree if (node := tree.get(name)) is not None]
+        self.problems = {}
+        self._outside = {node.name: node.max for node in nodes if node.name in OUTSIDE}
+        inside = [node for node in nodes if node.name not in OUTSIDE]
+        weights = self._weights(inside)
+        self._filled = RuntimeTree(
+            [
+                QuotaRow(
+                    node.name, node.parent, node.min, node.max, weights[node.name],
+                    keys.allows_lending(node.labels), node.tree,
+                )
+                for node in inside
+            ],
+            guarantee=self._guarantee,
+            scale=self._scale,
+        )  # fmt: skip
+        self._totals_of(inside)
+
+    def update(
+        self,
+        asked: Mapping[str, Mapping[str, int]],
+        used: Mapping[str, Mapping[str, int]],
+        nodes: Mapping[str, int],
+    ) -> list[str]:
+        """Take in what each quota's own pods and units ask for and use, and the nodes' sum; who changed by that.
+
+        Amounts by quota, not summed up the tree. Answers the names whose request or runtime is another one.
+        """
+        filled = self._filled
+        default = dict(nodes)
+        for tree, total in self._tree_totals.items():
+            filled.set_total(tree, total)
+            if tree not in self._apart:
+                _subtract(default, total)
+        for name in (keys.SYSTEM_QUOTA, keys.DEFAULT_QUOTA):
+            _subtract(default, used.get(name, {}))
+        filled.set_total("", default)
+        filled.set_all_own(asked, used)
+        return [filled.names[at] for at in filled.compute()]
+
+    def runtime(self, name: str) -> dict[str, int]:
+        """What a quota may use now, by the resources of its max. KeyError when it was not in the tree."""
+        outside = self._outside.get(name)
+        return dict(outside) if outside is not None else self._filled.runtime(self._filled.row[name])
+
+    def _totals_of(self, nodes: Iterable[QuotaNode]) -> None:
+        """A tree of its own has what its roots' annotation says."""
+        self._tree_totals, self._apart = {}, set()
+        names = self._filled.row.keys()
+        for node in nodes:
+            if not node.tree or node.parent in names:
+                continue
+            total = self._tree_totals.setdefault(node.tree, {})
+            for name, amount in (self._annotated(node, keys.TOTAL_RESOURCE) or {}).items():
+                total[name] = total.get(name, 0) + amount
+            if node.labels.get(keys.IGNORE_DEFAULT_TREE) == "true":
+                self._apart.add(node.tree)
+
+    def _weights(self, nodes: Iterable[QuotaNode]) -> dict[str, dict[str, int]]:
+        """The shared-weight; missing, bad or all zero: max.
+
+        A parent whose max does not name a resource limits nothing there, so its children are to get what they would
+        without it: it weighs what they weigh together.
+        """
+        every = {node.name: node for node in nodes}
+        weights: dict[str, dict[str, int]] = {}
+        given: set[str] = set()
+        for node in every.values():
+            own = self._annotated(node, keys.SHARED_WEIGHT)
+            if own and any(own.values()):
+                given.add(node.name)
+                weights[node.name] = own
+            else:
+                weights[node.name] = dict(node.max)
+        for node in every.values():
+            for resource, weight in list(weights[node.name].items()):
+                parent = every.get(node.parent)
+                seen = {node.name}
+                while (
+                    parent is not None
+                    and parent.name not in seen
+                    and parent.name not in given
+                    and resource not in parent.max
+                    and resource in node.max
+                ):
+                    seen.add(parent.name)
+                    above = weights[parent.name]
+                    above[resource] = above.get(resource, 0) + weight
+                    parent = every.get(parent.parent)
+        return weights
+
+    def _annotated(self, node: QuotaNode, key: str) -> dict[str, int] | None:
+        try:
+            values = keys.resource_list(node.annotations, key)
+            return None if values is None else amounts(values, f"annotation {key}")
+        except (keys.AnnotationError, QuantityError) as error:
+            self.problems[node.name] = f"ElasticQuota {node.key}: {error}"
+            return None
+
+
+def _subtract(total: dict[str, int], less: Mapping[str, int]) -> None:
+    """Only of what the total names: what is used of nothing does not make it a resource to share."""
+    for name, amount in less.items():
+        if name in total:
+            total[name] -= amount
