@@ -98,7 +98,9 @@ def test_explain_job_says_what_to_do_without_a_queue() -> None:
 
 def test_explain_job_of_a_job_that_is_not_held_and_of_none() -> None:
     jobs, _ = waiting_job("team", "1")
-    assert "only jobs created suspended are held" in explain("ml", "train", jobs, [], QUEUES, TREE, [])["notes"][0]
+    assert (
+        "only jobs that are suspended or name a quota" in explain("ml", "train", jobs, [], QUEUES, TREE, [])["notes"][0]
+    )
     with pytest.raises(CommandError, match="job ml/other: no such job"):
         explain("ml", "other", jobs, [], QUEUES, TREE, [])
 

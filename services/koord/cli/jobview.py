@@ -46,7 +46,9 @@ def explain(
     if len(found) > 1:
         notes.append(f"also of this name: {', '.join(other for other, _ in found[1:])}")
     if unit is None:
-        notes.append("the queue does not hold it: only jobs created suspended are held (docs/queue.md)")
+        notes.append(
+            "the queue does not hold it: only jobs that are suspended or name a quota by label are held (docs/queue.md)"
+        )
     elif phase in _WAITING and not any(item["metadata"]["name"] == queue for item in queues):
         notes.append(
             f"there is no queue {queue!r}: create an ElasticQuota of this name, or change the label {quota_keys.NAME}"

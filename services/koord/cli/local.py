@@ -1,7 +1,7 @@
 """A whole koord on this machine: servers, embedded API, trace store and every service, each its own process.
 
-The embedded API server is the outside world: it is not restarted, because its objects end with it. Everything else is
-restarted with backoff when it dies, as the design promises that it may.
+The embedded API server is the outside world: it is not restarted, because its objects end with it, unless a data
+directory keeps them. Everything else is restarted with backoff when it dies, as the design promises that it may.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import Self
 import aiohttp
 import msgspec
 
+from koord.cli.apiprocess import ApiProcess
 from koord.cli.clusters import ClusterFile
 from koord.cli.errors import CommandError
 from koord.localcluster.process import Child, LineSink, to_stderr
@@ -34,6 +35,7 @@ class LocalOptions(msgspec.Struct, frozen=True):
 
     ``config`` is a settings file that every service gets; what this process decides itself (addresses, the cluster's
     name) goes before it. ``log_level`` and ``scheduler_names`` left empty are the file's, or the defaults of ``up``.
+    ``data_dir`` keeps the embedded API's objects over restarts of its process and of the whole cluster.
     """
 
     cluster: str = "local"
@@ -46,6 +48,7 @@ class LocalOptions(msgspec.Struct, frozen=True):
     trace_ratio: float | None = None
     log_level: str = ""
     config: Path | None = None
+    data_dir: Path | None = None
 
 
 class LocalCluster:
@@ -58,7 +61,7 @@ class LocalCluster:
         self._directory = TemporaryDirectory("koord-up-")
         self._nats = NatsServer()
         self._redis = RedisServer(binary=Path(options.redis_binary) if options.redis_binary else None)
-        self._api: Child | None = None
+        self._api: ApiProcess | None = None
         self._otlp = ""
         self._http: dict[str, int] = {}
         self._config = read_file(options.config) if options.config is not None else {}
@@ -151,24 +154,22 @@ class LocalCluster:
             self._sink(line)
 
     async def _start_api(self) -> None:
-        ready = self.directory / "api-ready.json"
-        directory = self.directory / "api"
-        directory.mkdir(mode=0o700)
+        data = self.options.data_dir
         argv = [
-            sys.executable, "-m", "koord.localcluster.api", "--dir", str(directory), "--ready-file", str(ready),
+            sys.executable, "-m", "koord.localcluster.api", "--dir", str((data or self.directory) / "api"),
             "--nodes", str(self.options.nodes), "--gpu-nodes", str(self.options.gpu_nodes),
         ]  # fmt: skip
-        self._api = Child("apiserver", argv, sink=self._sink)
-        await self._api.start()
-        self._watchers.append(asyncio.create_task(self._watch_api(self._api), name="watch of the API server"))
-        deadline = asyncio.get_running_loop().time() + _READY_S
-        while not ready.exists():
-            if self.lost.is_set() or asyncio.get_running_loop().time() > deadline:
-                raise CommandError("the embedded API server did not start (see its output above)")
-            await asyncio.sleep(_POLL_S)
-        self.kubeconfig = json.loads(ready.read_bytes())["kubeconfig"]
+        if data is not None:
+            argv += ["--data-dir", str(data)]
+        self._api = ApiProcess(argv, self.directory / "api-ready.json", self._sink)
+        if data is not None:
+            await self._supervisor.add(self._api)
+        else:
+            await self._api.start()
+            self._watchers.append(asyncio.create_task(self._watch_api(self._api), name="watch of the API server"))
+        self.kubeconfig = self._api.kubeconfig
 
-    async def _watch_api(self, api: Child) -> None:
+    async def _watch_api(self, api: ApiProcess) -> None:
         code = await api.wait()
         self._sink(f"[apiserver] ended with code {code}; its objects are gone, so the cluster ends")
         self.lost.set()

@@ -77,11 +77,12 @@ async def _submit(
             try:
                 places.append(await api.resource_of_kind(manifest.body["apiVersion"], manifest.kind))
             except ApiError as error:
-                asked = f"{manifest.source}: {manifest.kind} of {manifest.body['apiVersion']}"
+                asked = f"{manifest.source}: {manifest.kind}: {error.message}"
                 if error.code != 404:
-                    raise CommandError(f"{asked}: {error.message}") from error
+                    raise CommandError(asked) from error
                 raise UsageProblem(
-                    f"{asked}: this cluster does not serve it, nothing was created (koord holds and resumes {_held()})"
+                    f"{asked}: this cluster does not know {manifest.body['apiVersion']} {manifest.kind}, "
+                    f"nothing was created (koord holds and resumes {_held()})"
                 ) from error
         follower = Follower(api)
         for manifest, place in zip(manifests, places, strict=True):

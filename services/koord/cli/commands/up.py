@@ -43,6 +43,15 @@ def up(
         Path | None,
         typer.Option("--config", "-c", help="YAML file with settings for all.", show_default=False),
     ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir",
+            metavar="D",
+            help="Keep the embedded API's objects here; the next koord up goes on with them.",
+            show_default=False,
+        ),
+    ] = None,
     log_level: Annotated[
         str | None,
         typer.Option("--log-level", help="debug, info, warning (the default) or error.", show_default=False),
@@ -58,6 +67,8 @@ def up(
         raise UsageProblem(f"--gpu-nodes {gpu_nodes}: must not exceed --nodes {nodes}")
     if kubeconfig is not None and not kubeconfig.is_file():
         raise UsageProblem(f"--kubeconfig {kubeconfig}: no such file")
+    if kubeconfig is not None and data_dir is not None:
+        raise UsageProblem("--data-dir keeps the embedded API's objects: it does not go with --kubeconfig")
     if log_level not in (None, "debug", "info", "warning", "error"):
         raise UsageProblem(f"--log-level {log_level!r}: must be debug, info, warning or error")
 
@@ -81,6 +92,7 @@ def up(
         scheduler_names=tuple(scheduler_name or ()),
         log_level=log_level or "",
         config=config.resolve() if config else None,
+        data_dir=data_dir.resolve() if data_dir else None,
     )
     run(_serve(options, ready_file, kubeconfig_out))
 
