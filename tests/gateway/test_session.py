@@ -349,6 +349,7 @@ def test_no_bytes_make_reading_an_id_fail(body: bytes) -> None:
 @given(st.text(min_size=1, max_size=60), st.integers(min_value=0))
 def test_the_id_of_a_truncated_decision_is_found_unless_it_is_cut_itself(id_: str, cut: int) -> None:
     body = encode(Patch(id_, ObjectRef(PODS.token, "ns", "a"), b"{}"))
-    at = body.index(id_.encode()) + len(id_.encode())
+    # The id's own place: right after its key, whatever else of the message holds the same letters.
+    at = body.index(id_.encode(), body.index(b"\xa2id") + 3) + len(id_.encode())
     keep = at + cut % (len(body) - at)
     assert _peek_id(body[:keep]) == id_

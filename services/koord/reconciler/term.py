@@ -122,7 +122,7 @@ class Term:
                 await self._close_vanished_nodes()
             self._opened()
         else:
-            await self._rebuild()
+            await self._rebuild(new=not status.epoch)
 
     async def _close_vanished_nodes(self) -> None:
         """Close the items of nodes that went while nobody reconciled."""
@@ -133,9 +133,12 @@ class Term:
             log.warning("nodes went unseen", nodes=len(gone))
             await self._tell([ItemClosed(name) for name in gone])
 
-    async def _rebuild(self) -> None:
-        """Empty the ledger, tell it everything, open it under a new epoch."""
-        log.warning("the ledger is closed; filling it anew")
+    async def _rebuild(self, *, new: bool = False) -> None:
+        """Empty the ledger, tell it everything, open it under a new epoch. ``new``: it never held anything."""
+        if new:
+            log.info("the ledger is new; filling it")
+        else:
+            log.warning("the ledger is closed; filling it anew")
         self._on_open(False)
         metrics.LEDGER_OPEN.set(0)
         metrics.REBUILDS.inc()
