@@ -13,8 +13,11 @@ from pathlib import Path
 import uvloop
 
 from koord.localcluster.api.cluster import Cluster
+from koord.localcluster.api.datadir import DataDirectory
 from koord.localcluster.api.inprocess import InProcessApi
+from koord.localcluster.api.journal import SYNC_SECONDS, Journal, JournalError
 from koord.localcluster.api.server import ApiServer, Components, Ready, Running, load_crds, run
+from koord.localcluster.clusterapi import ApiError
 
 _PR_SET_PDEATHSIG = 1
 _COMPONENTS = "koord.localcluster.components"
@@ -33,6 +36,15 @@ def parse_arguments(arguments: list[str]) -> tuple[argparse.Namespace, list[str]
     )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free port")
+    parser.add_argument(
+        "--data-dir", type=Path, help="keep objects, certificates, token and port here; one server at a time"
+    )
+    parser.add_argument(
+        "--sync-seconds",
+        type=float,
+        default=SYNC_SECONDS,
+        help="with --data-dir: what a power failure may take, at most (%(default)s); a killed server loses nothing",
+    )
     parser.add_argument("--crds", type=Path, action="append", default=[], help="a folder of more CRDs; may be repeated")
     parser.add_argument(
         "--nodes", type=int, default=0, help="fake nodes with kubelets and job operators in this process"
@@ -42,7 +54,10 @@ def parse_arguments(arguments: list[str]) -> tuple[argparse.Namespace, list[str]
         action="store_true",
         help="mark bound pods and leave their removal to kubelets outside of this process (implied by --nodes)",
     )
-    return parser.parse_known_args(arguments)
+    options, rest = parser.parse_known_args(arguments)
+    if not 0 <= options.sync_seconds <= 60:
+        parser.error(f"--sync-seconds {options.sync_seconds}: must be from 0 to 60")
+    return options, rest
 
 
 def end_with_parent() -> None:
@@ -74,11 +89,25 @@ def main() -> int:
     """Serve until told to stop."""
     options, rest = parse_arguments(sys.argv[1:])
     end_with_parent()
-    cluster = Cluster(graceful_pods=options.nodes > 0 or options.graceful_deletion)
+    try:
+        return serve(options, rest)
+    except JournalError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (ApiError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def serve(options: argparse.Namespace, rest: list[str]) -> int:
+    """Serve with these options; `JournalError` when the data directory cannot be used."""
+    data = DataDirectory(options.data_dir) if options.data_dir is not None else None
+    journal = Journal(data.store, sync_s=options.sync_seconds) if data is not None else None
+    cluster = Cluster(graceful_pods=options.nodes > 0 or options.graceful_deletion, journal=journal)
     with as_file(files("koord.kube") / "crds") as folder:
         load_crds(cluster, [folder, *options.crds])
     components = find_components(options, rest)
-    server = ApiServer(cluster, options.dir, host=options.host, port=options.port)
+    server = ApiServer(cluster, options.dir, host=options.host, port=options.port, data=data)
 
     def announce(ready: Ready) -> None:
         print(f"API server at {ready.url}, kubeconfig {ready.kubeconfig}", flush=True)

@@ -4,6 +4,7 @@ Every operation is synchronous: it happens whole, between two turns of the event
 Both doors, HTTP and in process, end here.
 """
 
+import contextlib
 import random
 import time
 import uuid
@@ -24,13 +25,15 @@ from koord.localcluster.api.errors import (
     no_such_path,
     not_found,
 )
+from koord.localcluster.api.journal import Journal
+from koord.localcluster.api.recovery import restore
 from koord.localcluster.api.resources import Registry, Resource
 from koord.localcluster.api.rules import CHANGE_VALIDATORS, VALIDATORS
 from koord.localcluster.api.shapes import check_shape
 from koord.localcluster.api.store import Collection, Store, decode, encode, same_json
 from koord.localcluster.api.validation import validate_metadata, validate_metadata_change, validate_node
 from koord.localcluster.api.watchcache import Entry
-from koord.localcluster.clusterapi import Object
+from koord.localcluster.clusterapi import ApiError, Object
 
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "koord-system")
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -71,21 +74,29 @@ class Cluster:
     """The state of one embedded cluster and all writes to it.
 
     `graceful_pods`: kubelets run, so a bound pod that is deleted is only marked; without them it goes at once.
+    `journal`: objects are restored from it and every change is written to it; a write that it refuses is not made.
     """
 
-    def __init__(self, *, graceful_pods: bool = False, first_version: int | None = None) -> None:
+    def __init__(
+        self, *, graceful_pods: bool = False, first_version: int | None = None, journal: Journal | None = None
+    ) -> None:
         self.registry = Registry()
-        self.store = Store(first_version)
+        self.store = Store(first_version if journal is None else journal.first_version, journal)
         self.clock = Clock()
         self.graceful_pods = graceful_pods
         self.terminating: set[str] = set()
         register_builtins(self.registry)
         for resource in self.registry.resources.values():
             self.store.open(resource)
+        if journal is not None:
+            restore(self, journal)
         for name in SYSTEM_NAMESPACES:
-            self.create(NAMESPACES, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            if self.collection(NAMESPACES).get("", name) is None:
+                self.create(NAMESPACES, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        classes = self.resource("priorityclasses.scheduling.k8s.io")
         for priority_class in pods.system_priority_classes():
-            self.create(self.resource("priorityclasses.scheduling.k8s.io"), None, priority_class)
+            if self.collection(classes).get("", priority_class["metadata"]["name"]) is None:
+                self.create(classes, None, priority_class)
 
     # --- reading
 
@@ -243,11 +254,15 @@ class Cluster:
 
     def remove(self, resource: Resource, entry: Entry, obj: Object) -> Entry:
         """Take an object out for good; `obj` is its last state."""
+        if resource is CRDS:
+            crds.clear(self, obj)
         last = self.collection(resource).remove(entry, obj, self.store.next_version())
         if resource is CRDS:
             crds.unregister(self, obj)
         if entry.namespace in self.terminating:
-            self.finish_namespace(entry.namespace)
+            # The object is gone; that its namespace cannot go now is not this request's failure (`resume_deletions`).
+            with contextlib.suppress(ApiError):
+                self.finish_namespace(entry.namespace)
         return last
 
     def finish_namespace(self, name: str) -> None:
@@ -256,8 +271,8 @@ class Cluster:
             return
         entry = self.collection(NAMESPACES).get("", name)
         if entry is not None and not decode(entry)["metadata"].get("finalizers"):
-            self.terminating.discard(name)
             self.remove(NAMESPACES, entry, decode(entry))
+            self.terminating.discard(name)
 
     # --- the parts of a write
 

@@ -161,13 +161,22 @@ def register(cluster: "Cluster", crd: Object) -> None:
     cluster.store.open(resource)
 
 
-def unregister(cluster: "Cluster", crd: Object) -> None:
-    """Delete all objects of a removed definition and serve it no longer."""
-    key = f"{crd['spec']['names']['plural']}.{crd['spec']['group']}"
-    resource = cluster.registry.resources.get(key)
+def clear(cluster: "Cluster", crd: Object) -> None:
+    """Delete all objects of a definition that is about to go."""
+    resource = cluster.registry.resources.get(_key(crd))
     if resource is not None:
         for entry in cluster.collection(resource).entries():
             cluster.remove(resource, entry, decode(entry))
+
+
+def _key(crd: Object) -> str:
+    return f"{crd['spec']['names']['plural']}.{crd['spec']['group']}"
+
+
+def unregister(cluster: "Cluster", crd: Object) -> None:
+    """Serve a removed definition no longer."""
+    key = _key(crd)
+    if key in cluster.registry.resources:
         cluster.registry.remove(key)
         cluster.store.drop(key)
 

@@ -113,18 +113,27 @@ def _mark(cluster: Cluster, resource: Resource, entry: Entry, obj: Object, grace
     return cluster.collection(resource).put(obj, cluster.store.next_version())
 
 
+def resume_deletions(cluster: Cluster) -> None:
+    """Go on with namespaces that were being deleted when the server ended, or when its disk was full."""
+    for name in list(cluster.terminating):
+        if cluster.collection(NAMESPACES).get("", name) is None:
+            cluster.terminating.discard(name)
+        else:
+            delete(cluster, NAMESPACES, None, name, DeleteOptions())
+
+
 def _delete_namespace(cluster: Cluster, entry: Entry, obj: Object, *, dry_run: bool) -> Deleted:
     name = entry.name
     if name in SYSTEM_NAMESPACES[:3]:
         raise forbidden(NAMESPACES, name, "this namespace may not be deleted")
     if dry_run:
         return Deleted(entry, False)
-    cluster.terminating.add(name)
     if not entry.deleting:
         obj["metadata"]["deletionTimestamp"] = cluster.clock.now()
         obj["metadata"]["deletionGracePeriodSeconds"] = 0
         obj.setdefault("status", {})["phase"] = "Terminating"
         entry = cluster.collection(NAMESPACES).put(obj, cluster.store.next_version())
+    cluster.terminating.add(name)
     for collection in list(cluster.store.namespaced()):
         for item in collection.entries(name) if name in collection.objects else ():
             delete(cluster, collection.resource, name, item.name, DeleteOptions())

@@ -156,6 +156,15 @@ def version_too_large(asked: int, current: int) -> ApiError:
     return ApiError(504, "Timeout", f"Too large resource version: {asked}, current: {current}", details)
 
 
+def insufficient_storage(why: str) -> ApiError:
+    """507: the write cannot be kept, so it was not made."""
+    message = (
+        f"the data directory cannot be written ({why}): the write was refused and nothing has changed;"
+        " reads and watches go on, and so do writes once there is space"
+    )
+    return ApiError(507, "InsufficientStorage", message, {"retryAfterSeconds": 1})
+
+
 def internal(message: str) -> ApiError:
     """500: a fault of the server, not of the request."""
     return ApiError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})

@@ -1,12 +1,14 @@
 """Events do not live for ever: an hour, as in Kubernetes, and never more than a fixed number of them."""
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 
 from koord.localcluster.api.builtin import EVENTS
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.store import decode
+from koord.localcluster.clusterapi import ApiError
 
 EVENT_SECONDS = 3_600.0
 MAX_EVENTS = 50_000
@@ -50,5 +52,7 @@ async def expire_forever(cluster: Cluster) -> None:
     """Sweep now and then."""
     expiry = EventExpiry(cluster)
     while True:
-        await expiry.sweep(time.monotonic())
+        # A full disk refuses deletions too; the next sweep tries again.
+        with contextlib.suppress(ApiError):
+            await expiry.sweep(time.monotonic())
         await asyncio.sleep(_EVERY_SECONDS)

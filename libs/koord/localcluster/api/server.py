@@ -10,6 +10,7 @@ import secrets
 import signal
 import socket
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,11 +27,18 @@ from koord.localcluster.api.app import App
 from koord.localcluster.api.builtin import CRDS
 from koord.localcluster.api.certificates import CertificateFiles, make_certificates
 from koord.localcluster.api.cluster import Cluster
+from koord.localcluster.api.datadir import DataDirectory, some_ports
+from koord.localcluster.api.deletion import resume_deletions
 from koord.localcluster.api.expiry import expire_forever
 from koord.localcluster.api.inprocess import InProcessApi
+from koord.localcluster.api.journal import JournalError
+from koord.localcluster.api.privatefiles import write_private
+from koord.localcluster.api.store import decode
+from koord.localcluster.clusterapi import ApiError
 
 _BACKLOG = 1024
 _START_SECONDS = 15.0
+_PORT_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -103,43 +111,54 @@ def kubeconfig(url: str, ca: Path, token: str) -> str:
     return yaml.safe_dump(config, sort_keys=False)
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner reads; readers see all of it or nothing."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    temporary.rename(path)
-
-
 def load_crds(cluster: Cluster, folders: list[Path]) -> None:
-    """Create the definitions in all `*.yaml` of some folders."""
+    """Create the definitions in all `*.yaml` of some folders; what was stored before is brought up to date."""
     for folder in folders:
         for path in sorted(folder.glob("*.yaml")):
             for definition in crds.read_definitions(path.read_text()):
-                cluster.create(CRDS, None, definition)
+                stored = cluster.collection(CRDS).get("", definition["metadata"]["name"])
+                if stored is None:
+                    cluster.create(CRDS, None, definition)
+                else:
+                    old = decode(stored)
+                    cluster.update(CRDS, stored, old, {**old, "spec": definition["spec"]})
 
 
 class ApiServer:
-    """One embedded API server, living on the running event loop until `stop`."""
+    """One embedded API server, living on the running event loop until `stop`.
 
-    def __init__(self, cluster: Cluster, folder: Path, *, host: str = "127.0.0.1", port: int = 0) -> None:
+    With a data directory it has that one's token, certificates and port (unless `port` says another).
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        data: DataDirectory | None = None,
+    ) -> None:
         self.cluster = cluster
-        self.token = secrets.token_urlsafe(24)
+        self._data = data
+        self.token = secrets.token_urlsafe(24) if data is None else data.identity().token
         self.url = ""
         self._folder = folder
         self._host = host
         self._port = port
         self._server: _OwnSocketServer | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._tidy: asyncio.Task[None] | None = None
+        self._tidy: list[asyncio.Task[None]] = []
 
     async def start(self) -> Ready:
         """Listen, and answer how to reach the server once it does."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        files = await asyncio.to_thread(make_certificates, self._folder)
-        listener = listen(self._host, self._port)
+        if self._data is None:
+            files = await asyncio.to_thread(make_certificates, self._folder)
+            listener = listen(self._host, self._port)
+        else:
+            files = await asyncio.to_thread(self._data.certificates)
+            listener = await _listen_again(self._data, self._host, self._port)
         port = int(listener.getsockname()[1])
         self.url = f"https://{self._host}:{port}"
         app = App(self.cluster, self.token, f"{self._host}:{port}")
@@ -147,8 +166,14 @@ class ApiServer:
         self._task = asyncio.create_task(self._server.serve())
         await self._answering(port, files.ca)
         path = self._folder / "kubeconfig"
-        write_private(path, kubeconfig(self.url, files.ca, self.token))
-        self._tidy = asyncio.create_task(expire_forever(self.cluster))
+        text = kubeconfig(self.url, files.ca, self.token)
+        if not (self._data is not None and path.exists() and path.read_text() == text):
+            write_private(path, text)
+        self._tidy = [asyncio.create_task(expire_forever(self.cluster))]
+        store = self.cluster.store
+        if store.journal is not None:
+            store.journal.start(store.state, lambda: store.version)
+            self._tidy.append(asyncio.create_task(_resume_forever(self.cluster)))
         return Ready(self.url, str(path), str(files.ca), self.token, os.getpid())
 
     def _granian(self, app: App, listener: socket.socket, files: CertificateFiles) -> _OwnSocketServer:
@@ -186,8 +211,8 @@ class ApiServer:
 
     async def stop(self) -> None:
         """End all watches, then listen no longer."""
-        if self._tidy is not None:
-            self._tidy.cancel()
+        for task in self._tidy:
+            task.cancel()
         for collection in list(self.cluster.store.collections.values()):
             collection.cache.close()
         await asyncio.sleep(0)
@@ -195,6 +220,52 @@ class ApiServer:
             self._server.stop()  # type: ignore[no-untyped-call]
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
                 await asyncio.wait_for(self._task, 5)
+        if self.cluster.store.journal is not None:
+            await self.cluster.store.journal.stop()
+
+
+async def _listen_again(data: DataDirectory, host: str, port: int) -> socket.socket:
+    """Listen where this data directory's clients look for it; `JournalError` when another process has the port."""
+    identity = data.identity()
+    if not port and not identity.port:
+        for candidate in some_ports():
+            with contextlib.suppress(OSError):
+                listener = listen(host, candidate)
+                break
+        else:
+            listener = listen(host, 0)
+    else:
+        wanted = port or identity.port
+        deadline = time.monotonic() + _PORT_SECONDS
+        while True:
+            try:
+                listener = listen(host, wanted)
+                break
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise JournalError(
+                        f"data directory {data.path}: its port {wanted}: {error.strerror}; free the port, or choose"
+                        " another with --port (then kubeconfigs written before are no longer valid)"
+                    ) from error
+                await asyncio.sleep(0.1)
+    identity.port = listener.getsockname()[1]
+    if identity != data.identity():
+        data.keep(identity)
+    return listener
+
+
+async def _resume_forever(cluster: Cluster) -> None:
+    """End what a full disk left half done: the deletion of namespaces."""
+    journal = cluster.store.journal
+    seen = -1
+    while journal is not None:
+        if journal.refusals != seen:
+            try:
+                resume_deletions(cluster)
+                seen = journal.refusals
+            except ApiError:
+                seen = -1
+        await asyncio.sleep(1.0)
 
 
 async def _ask(host: str, port: int, context: ssl.SSLContext) -> None:

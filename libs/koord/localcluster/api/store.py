@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
-from koord.localcluster.api.errors import version_too_large
+from koord.localcluster.api.errors import too_old, version_too_large
+from koord.localcluster.api.journal import Journal
+from koord.localcluster.api.records import Kind
 from koord.localcluster.api.resources import Resource
 from koord.localcluster.api.watchcache import Change, Entry, Match, Subscription, WatchCache
 from koord.localcluster.clusterapi import Object
@@ -21,6 +23,7 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 
 Snapshot = list[Entry]
+_DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
 def decode(entry: Entry) -> Object:
@@ -45,8 +48,10 @@ def same_json(value: Any, raw: bytes) -> bool:
 class Collection:
     """The objects of one resource: namespace -> name -> entry (namespace "" when cluster-scoped)."""
 
-    def __init__(self, resource: Resource, version: int) -> None:
+    def __init__(self, resource: Resource, store: "Store") -> None:
+        version = store.version
         self.resource = resource
+        self._store = store
         self.objects: dict[str, dict[str, Entry]] = {}
         self.cache = WatchCache(version)
         self.changed = version
@@ -73,47 +78,88 @@ class Collection:
         return order
 
     def put(self, obj: Object, version: int) -> Entry:
-        """Store an object whose metadata is complete, stamping the version."""
+        """Store an object whose metadata is complete, stamping the version; 507 when it cannot be kept."""
         metadata = obj["metadata"]
         metadata["resourceVersion"] = str(version)
-        namespace, name = metadata.get("namespace", ""), metadata["name"]
-        names = self.objects.get(namespace)
-        if names is None:
-            names = self.objects[intern(namespace)] = {}
-        old = names.get(name)
-        entry = Entry(
-            intern(namespace),
-            name if old is None else old.name,
+        old = self.get(metadata.get("namespace", ""), metadata["name"])
+        entry = self._entry(obj, _encode(obj), version, old)
+        journal = self._store.journal
+        if journal is not None:
+            journal.append(Kind.PUT, version, self.resource.key, entry)
+        self._set(entry, old)
+        self._tell(entry, old)
+        return entry
+
+    def restore(self, raw: bytes, version: int, *, announce: bool) -> Object:
+        """Take in an object as it was stored; with `announce` as a change that watches can still ask for."""
+        obj: Object = _decode(raw)
+        metadata = obj["metadata"]
+        old = self.get(metadata.get("namespace", ""), metadata["name"])
+        entry = self._entry(obj, raw, version, old)
+        self._set(entry, old)
+        if announce:
+            self._tell(entry, old)
+        return obj
+
+    def _entry(self, obj: Object, raw: bytes, version: int, old: Entry | None) -> Entry:
+        metadata = obj["metadata"]
+        return Entry(
+            intern(metadata.get("namespace", "")),
+            metadata["name"] if old is None else old.name,
             metadata["uid"] if old is None else old.uid,
             version,
-            _encode(obj),
+            raw,
             _labels(metadata),
             self._project(obj),
             "deletionTimestamp" in metadata,
         )
+
+    def _set(self, entry: Entry, old: Entry | None) -> None:
+        names = self.objects.get(entry.namespace)
+        if names is None:
+            names = self.objects[entry.namespace] = {}
         names[entry.name] = entry
-        self.changed = version
+        self.changed = max(self.changed, entry.version)
         if old is None:
             self.count += 1
-            self._order.pop(namespace, None)
+            self._order.pop(entry.namespace, None)
+
+    def _tell(self, entry: Entry, old: Entry | None) -> None:
+        if old is None:
             self.cache.append(Change("ADDED", entry, None, None))
         else:
             self.cache.append(Change("MODIFIED", entry, old.labels, old.fields))
-        return entry
 
     def remove(self, entry: Entry, obj: Object, version: int) -> Entry:
-        """Take an object out; the last state that watchers see carries the version of the deletion."""
+        """Take an object out; the last state that watchers see carries the version of the deletion. 507 as `put`."""
         obj["metadata"]["resourceVersion"] = str(version)
-        last = Entry(
-            entry.namespace, entry.name, entry.uid, version, _encode(obj), entry.labels, entry.fields, entry.deleting
-        )
+        last = self._last(entry, _encode(obj), version)
+        journal = self._store.journal
+        if journal is not None:
+            journal.append(Kind.DELETE, version, self.resource.key, last)
+        return self._take_out(entry, last)
+
+    def restore_removal(self, namespace: str, name: str, raw: bytes, version: int) -> Object | None:
+        """Take out an object as it was taken out before; its last state, None if it is not there."""
+        entry = self.get(namespace, name)
+        if entry is None:
+            return None
+        self._take_out(entry, self._last(entry, raw, version))
+        obj: Object = _decode(raw)
+        return obj
+
+    @staticmethod
+    def _last(entry: Entry, raw: bytes, version: int) -> Entry:
+        return Entry(entry.namespace, entry.name, entry.uid, version, raw, entry.labels, entry.fields, entry.deleting)
+
+    def _take_out(self, entry: Entry, last: Entry) -> Entry:
         names = self.objects[entry.namespace]
         del names[entry.name]
         if not names:
             del self.objects[entry.namespace]
         self._order.pop(entry.namespace, None)
         self.count -= 1
-        self.changed = version
+        self.changed = last.version
         self.cache.append(Change("DELETED", last, entry.labels, entry.fields))
         return last
 
@@ -123,19 +169,21 @@ class Collection:
 
 
 class Store:
-    """The collections and the one version counter over all of them."""
+    """The collections and the one version counter over all of them; with a journal every change is written first."""
 
-    def __init__(self, first_version: int | None = None) -> None:
+    def __init__(self, first_version: int | None = None, journal: Journal | None = None) -> None:
         # Starting at the clock makes versions of an earlier life too old (410) instead of silently valid; microseconds,
         # because nobody writes a million times a second for long.
         self.version = int(time.time() * 1_000_000) if first_version is None else first_version
         self.collections: dict[str, Collection] = {}
+        self.journal = journal
+        self._gaps: list[tuple[int, int]] = []
 
     def open(self, resource: Resource) -> Collection:
         """The collection of a resource, made on first use; a changed definition keeps the objects."""
         collection = self.collections.get(resource.key)
         if collection is None:
-            collection = self.collections[resource.key] = Collection(resource, self.version)
+            collection = self.collections[resource.key] = Collection(resource, self)
         else:
             collection.resource = resource
         return collection
@@ -151,10 +199,26 @@ class Store:
         self.version += 1
         return self.version
 
+    def skip_to(self, version: int) -> None:
+        """Go on from a version; those in between were lost or never given out, and nobody may resume from them."""
+        self._gaps.append((self.version, version))
+        self.version = version
+
     def check_version(self, version: int) -> None:
-        """504 for a version that has not been reached."""
+        """504 for a version that has not been reached, 410 for one that was lost."""
         if version > self.version:
             raise version_too_large(version, self.version)
+        for before, after in self._gaps:
+            if before < version < after:
+                raise too_old(version, after)
+
+    def state(self) -> list[tuple[str, list[Entry]]]:
+        """All objects as they are now, those that define resources first."""
+        first = sorted(self.collections.items(), key=lambda item: item[0] != _DEFINITIONS)
+        return [
+            (key, [entry for names in collection.objects.values() for entry in names.values()])
+            for key, collection in first
+        ]
 
     def namespaced(self) -> Iterator[Collection]:
         """The collections whose objects live in namespaces."""

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 
-from koord.localcluster.api.errors import bad_request, version_too_large
+from koord.localcluster.api.errors import bad_request
 from koord.localcluster.api.listing import read_version
 from koord.localcluster.api.rendering import decode_raw, outward
 from koord.localcluster.api.requests import Query, View
@@ -106,8 +106,8 @@ class WatchPlan:
             raise bad_request("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
         if initial is None and exact:
             raise bad_request("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
-        if version is not None and version > store.version:
-            raise version_too_large(version, store.version)
+        if version:
+            store.check_version(version)
         self.end_mark = bool(initial) and self.bookmarks
         self.initial: Snapshot = []
         if initial or (initial is None and not version):
