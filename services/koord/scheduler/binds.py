@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
@@ -81,6 +81,8 @@ class Binds:
         """Publish (again) the bind of a flight; what JetStream does not acknowledge is published again later."""
         if flight.bind is None:
             flight.bind = self._claims.bind(flight)
+            if flight.group:
+                self._world.book.sent(flight.members)
         flight.published_s = time.monotonic()
         try:
             future = self._publisher.send(flight.bind, flight.trace)
@@ -185,15 +187,44 @@ class Binds:
     def give_up_due(self, now: float) -> None:
         """NonStrict gangs that waited long enough for their missing members give their room back."""
         for group in [group for group, deadline in self._deadlines.items() if deadline <= now]:
-            del self._deadlines[group]
-            for flight in self.flights.held(group):
-                members = [pod for pod, _ in open_members(flight)]
-                self.release(Release(flight.claim, flight.token))
-                for pod in members:
-                    self.flights.settle(pod.uid)
-                    self._world.engine.forget(pod.uid)
-                self._log.info("a gang waited too long for its members", group=group, pods=len(members))
-                self._return(members, now, f"gang group {group} waited too long for its members")
+            self.give_up(group, now, f"gang group {group} waited too long for its members")
+
+    def give_up(self, group: str, now: float, why: str) -> None:
+        """What is held for a gang group goes back; its members wait again."""
+        self._deadlines.pop(group, None)
+        for flight in self.flights.held(group):
+            self.release(Release(flight.claim, flight.token))
+            self._back(flight, now, why)
+
+    def lost(self, claims: Iterable[str], now: float) -> None:
+        """Claims that the ledger ended: what was only held under them is planned anew."""
+        for claim in claims:
+            flight = self.flights.of_claim(claim)
+            if flight is not None and flight.bind is None:
+                self._deadlines.pop(flight.group, None)
+                self._back(flight, now, "the claim ended before the gang was complete")
+
+    def older_than(self, epoch: int, now: float) -> None:
+        """The ledger is open under another epoch: claims of an older one are void."""
+        self.lost([flight.claim for flight in self.flights if flight.epoch < epoch], now)
+
+    def complete_waiting(self, touched: set[str]) -> None:
+        """Gang groups that hold room and were ``touched``: publish those whose placed members are enough now."""
+        for group in [group for group in self._deadlines if group in touched]:
+            if self._world.book.complete(group.split(",")):
+                for flight in self.complete(group):
+                    self.publish(flight)
+
+    def _back(self, flight: Flight, now: float, why: str) -> None:
+        members = [pod for pod, _ in open_members(flight)]
+        for pod in members:
+            self.flights.settle(pod.uid)
+            self._world.engine.forget(pod.uid)
+        self._log.info("what a gang held goes back", group=flight.group, pods=len(members), reason=why)
+        for pod in members:
+            if pod.uid in self._world.pending:
+                self._notices.failed(pod.uid, pod.ref.namespace, pod.ref.name, why, now)
+        self._return(members, now, why)
 
     @property
     def next_time(self) -> float | None:

@@ -135,6 +135,12 @@ class Driver:
         """Everything that time or events make due."""
         self.corrections.expire(now)
         self._binds.give_up_due(now)
+        world = self._world
+        for group in world.dissolved:
+            self._binds.give_up(group, now, f"gang group {group} is no more: its PodGroup changed or went")
+        world.dissolved.clear()
+        self._binds.complete_waiting(world.touched)
+        world.touched.clear()
         events = self._world.events
         if events and now >= self._next_wake:
             self._next_wake = now + WAKE_EVERY_S
@@ -151,6 +157,8 @@ class Driver:
     def hint(self, hint: LedgerHint) -> None:
         """The ledger moved records."""
         self.corrections.hint(hint)
+        if hint.event == "expired" and hint.claims:
+            self._binds.lost(hint.claims, time.monotonic())
         if hint.event in ("released", "expired"):
             self._world.events.add(ClusterEvent.LEDGER_RELEASE)
         if self._world.events:

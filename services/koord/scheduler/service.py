@@ -178,6 +178,8 @@ class SchedulerService:
             except LedgerUnavailable as error:
                 self._driver.close(f"ledger unavailable: {error}")
             else:
+                if status.open:
+                    self._binds.older_than(status.epoch, time.monotonic())
                 if status.open and not opened.is_set():
                     opened.set()
                     self._host.ready.open("ledger")

@@ -21,6 +21,7 @@ from koord.scheduler.podview import PodShapeError, PodView
 from koord.scheduler.queueing.queue import SchedulingQueue, Unit
 
 GANG = "gang:"
+_GANGS_ONLY = frozenset((Coscheduling.name,))
 
 
 class World:
@@ -49,6 +50,10 @@ class World:
         self.pending: dict[str, PodInfo] = {}
         """Pods that are ours to place and have no node in the API yet, planned ones included."""
         self.invalid: dict[str, str] = {}
+        self.touched: set[str] = set()
+        """Gang groups whose members or rules changed: what they hold may be enough now."""
+        self.dissolved: set[str] = set()
+        """Gang groups that are no more: what they hold goes back."""
         self._names = names
         self._unit_of: dict[str, str] = {}
         self._pre_enqueue = [plugin for plugin in engine.profile.pre_enqueue if plugin is not coscheduling]
@@ -196,7 +201,7 @@ class World:
             else:
                 self.queue.activate(unit, now, event)
         else:
-            unit = self.queue.unit(GANG + gang.ref.group_id, gang.ref.group_id, now)
+            unit = self.queue.unit(GANG + _group_key(gang), gang.ref.group_id, now)
             unit.pods[pod.uid] = pod
             self._unit_of[pod.uid] = unit.key
             if unit.state in ("new", "gated"):
@@ -243,12 +248,19 @@ class World:
 
     def _review(self, gang: Gang, now: float) -> None:
         """The gang changed: gate or activate the units of its group (one, unless members list different groups)."""
-        for group_id in {each.ref.group_id for each in (gang, *self.book.group(gang))}:
+        self._review_units({_group_key(gang), *map(_group_key, self.book.related(gang.ref.id))}, now)
+
+    def _review_units(self, groups: Iterable[str], now: float, *, rules: bool = False) -> None:
+        """``rules``: it is not only members that changed, so whoever was refused may be lucky."""
+        for group_id in groups:
+            self.touched.add(group_id)
             unit = self.queue.units.get(GANG + group_id)
-            if unit is not None and unit.pods:
-                pod = next(iter(unit.pods.values()))
-                if unit.state == "gated" or self.book.hold(pod.ref) is not None or unit.state == "new":
-                    self._regate(unit, pod, now)
+            if unit is None or not unit.pods:
+                continue
+            pod = next(iter(unit.pods.values()))
+            alone = unit.state == "unschedulable" and unit.rejecters == _GANGS_ONLY
+            if rules or alone or unit.state in ("gated", "new") or self.book.hold(pod.ref) is not None:
+                self._regate(unit, pod, now)
 
     def _drop_from_unit(self, uid: str) -> None:
         key = self._unit_of.pop(uid, None)
@@ -290,21 +302,39 @@ class World:
 
     def apply_pod_group(self, old: PodGroup | None, new: PodGroup | None, now: float) -> None:
         """A PodGroup came, changed or went."""
+        shown = new or old
+        if shown is None:
+            return
+        key = shown.key
+        before = self.book.gangs[key].ref if key in self.book.gangs else None
+        groups = set(map(_group_key, self.book.related(key)))
         if new is not None:
             spec = new.spec
             gang = self.book.set_pod_group(
-                new.key, spec.min_member, spec.schedule_timeout_seconds, new.metadata.annotations, new.status.phase
+                key, spec.min_member, spec.schedule_timeout_seconds, new.metadata.annotations, new.status.phase
             )
         else:
-            gang = self.book.remove_pod_group(old.key) if old is not None else None
-        if gang is None:
-            return
+            gang = self.book.remove_pod_group(key)
+        if gang is not None and before is not None:
+            if not gang.initialised or gang.ref.group_id != before.group_id:
+                self.dissolved.add(before.group_id)
+            self._regroup(gang, now)
+        groups.update(map(_group_key, self.book.related(key)))
+        rules = before is not None and gang is not None and gang.ref != before
+        self._review_units(groups, now, rules=rules)
+
+    def _regroup(self, gang: Gang, now: float) -> None:
+        """The governing PodGroup may have put the gang into another group."""
         for uid in list(gang.pending):
-            # The governing PodGroup may have put the gang into another group.
             pod = self.pending.get(uid)
-            if pod is not None and self._unit_of.get(uid) != GANG + gang.ref.group_id:
+            if pod is not None and self._unit_of.get(uid) != GANG + _group_key(gang):
                 self.enqueue(pod, now, ClusterEvent.GANG_CHANGE.value)
-        self._review(gang, now)
+
+
+def _group_key(gang: Gang) -> str:
+    """The group's id; a gang that is not in its own group waits apart, so that it holds nobody up."""
+    group_id = gang.ref.group_id
+    return group_id if gang.ref.id in gang.ref.groups else f"{gang.ref.id}:{group_id}"
 
 
 def _ref(pod: PodView) -> PodRef:

@@ -29,13 +29,15 @@ class GangSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Gang:
     """One gang: what it asks for, and its members by state.
 
+    ``ref`` is what is in force, ``own`` what its first pod says. ``sent`` are the planned whose bind is published.
     ``partly``: a bind ended with fewer than its minimum bound; until it is repaired the bound count under every policy.
     """
 
-    __slots__ = ("bound", "partly", "pending", "planned", "pod_group", "ref", "satisfied_phase")
+    __slots__ = ("bound", "own", "partly", "pending", "planned", "pod_group", "ref", "satisfied_phase", "sent")
 
     def __init__(self, ref: GangRef) -> None:
-        self.ref = ref
+        self.ref = self.own = ref
+        self.sent: set[str] = set()
         self.pod_group = False
         self.satisfied_phase = False
         self.partly = False
@@ -55,7 +57,7 @@ class Gang:
 
     @property
     def once_satisfied(self) -> bool:
-        """Whether the gang was complete at some time."""
+        """Whether the gang was complete at some time, by its own members."""
         return bool(self.bound) or self.satisfied_phase
 
 
@@ -67,6 +69,8 @@ class GangBook:
         self.gangs: dict[str, Gang] = {}
         self._gang_of_pod: dict[str, str] = {}
         self._pod_groups: dict[str, tuple[int, int | None, Mapping[str, str], str]] = {}
+        self._listed_by: dict[str, set[str]] = {}
+        """Gangs that name another one in their group, by the one named."""
 
     # Feeding --------------------------------------------------------------------------------------------------------
 
@@ -83,6 +87,7 @@ class GangBook:
             if id_ not in self.gangs:
                 # Initialised once, from the first pod seen: differing annotations on later pods are ignored.
                 gang = self.gangs[id_] = Gang(ref)
+                self._list(gang)
                 self._govern(gang)
             self._gang_of_pod[pod.uid] = id_
         gang = self.gangs[id_]
@@ -90,6 +95,7 @@ class GangBook:
         if bound:
             gang.pending.pop(uid, None)
             gang.planned.pop(uid, None)
+            gang.sent.discard(uid)
             gang.bound.add(uid)
             if len(gang.bound) >= (gang.ref.min or 0):
                 gang.partly = False
@@ -108,8 +114,10 @@ class GangBook:
         gang = self.gangs[id_]
         gang.pending.pop(uid, None)
         gang.planned.pop(uid, None)
+        gang.sent.discard(uid)
         gang.bound.discard(uid)
         if not gang.members:
+            self._unlist(gang)
             del self.gangs[id_]
         return gang
 
@@ -119,11 +127,19 @@ class GangBook:
         if gang is not None and uid in gang.pending:
             gang.planned[uid] = gang.pending.pop(uid)
 
+    def sent(self, uids: Iterable[str]) -> None:
+        """The bind of planned members is published: they do not wait for others any more."""
+        for uid in uids:
+            gang = self.of(uid)
+            if gang is not None and uid in gang.planned:
+                gang.sent.add(uid)
+
     def unplan(self, uid: str) -> None:
         """A planned member is pending again."""
         gang = self.of(uid)
         if gang is not None and uid in gang.planned:
             gang.pending[uid] = gang.planned.pop(uid)
+            gang.sent.discard(uid)
 
     def not_bound(self, uids: Iterable[str], bound: Iterable[str]) -> list[tuple[str, Gang, int]]:
         """Gangs that a bind left in part: members ``bound`` by it, ``uids`` refused. Per gang a refused uid and how
@@ -154,16 +170,34 @@ class GangBook:
         self._pod_groups.pop(id_, None)
         gang = self.gangs.get(id_)
         if gang is not None:
-            gang.pod_group = False
+            self._unlist(gang)
+            gang.ref = gang.own
+            gang.pod_group = gang.satisfied_phase = False
+            self._list(gang)
         return gang
 
     def _govern(self, gang: Gang) -> None:
         governing = self._pod_groups.get(gang.ref.id)
         if governing is not None:
+            self._unlist(gang)
             min_member, timeout_s, annotations, phase = governing
-            gang.ref = governed_by(gang.ref, min_member, timeout_s, annotations)
+            gang.ref = governed_by(gang.own, min_member, timeout_s, annotations)
             gang.pod_group = True
             gang.satisfied_phase = phase in SATISFIED
+            self._list(gang)
+
+    def _list(self, gang: Gang) -> None:
+        for id_ in gang.ref.groups:
+            if id_ != gang.ref.id:
+                self._listed_by.setdefault(id_, set()).add(gang.ref.id)
+
+    def _unlist(self, gang: Gang) -> None:
+        for id_ in gang.ref.groups:
+            listing = self._listed_by.get(id_)
+            if listing is not None:
+                listing.discard(gang.ref.id)
+                if not listing:
+                    del self._listed_by[id_]
 
     # Asking ---------------------------------------------------------------------------------------------------------
 
@@ -182,11 +216,42 @@ class GangBook:
 
     def alone(self, gang: Gang) -> bool:
         """Late and replacement members of a gang that was complete once are scheduled like single pods."""
-        return self.policy(gang) == keys.ONCE_SATISFIED and gang.once_satisfied
+        return self.policy(gang) == keys.ONCE_SATISFIED and self.once_satisfied(gang)
+
+    def once_satisfied(self, gang: Gang) -> bool:
+        """Whether the gang's group was complete at some time: a member of any of its gangs is bound, or ran."""
+        return gang.once_satisfied or any(
+            other.once_satisfied and other.ref.groups == gang.ref.groups and gang.ref.id in gang.ref.groups
+            for other in self.group(gang)
+        )
 
     def group(self, gang: Gang) -> list[Gang]:
         """The gangs of the gang's group that exist."""
         return [found for id_ in gang.ref.groups if (found := self.gangs.get(id_)) is not None]
+
+    def related(self, id_: str) -> list[Gang]:
+        """The gang ``id_`` if it exists, those of its group, and those that name it in theirs."""
+        gang = self.gangs.get(id_)
+        listing = self._listed_by.get(id_)
+        found = {} if gang is None else {id_: gang, **{other.ref.id: other for other in self.group(gang)}}
+        if listing:
+            found.update((other, self.gangs[other]) for other in listing)
+        return list(found.values())
+
+    def waiting(self, gang: Gang) -> int:
+        """Members that are placed and not seen bound. Under only-waiting those on their way to a node wait no more."""
+        return len(gang.planned) - (len(gang.sent) if self.policy(gang) == keys.ONLY_WAITING else 0)
+
+    def complete(self, ids: Iterable[str]) -> bool:
+        """Whether what is placed of the gang group ``ids`` is enough as it stands."""
+        gangs = [self.gangs.get(id_) for id_ in ids]
+        return all(
+            gang is not None
+            and gang.initialised
+            and not self._asymmetric(gang)
+            and self.valid(gang, self.waiting(gang))
+            for gang in gangs
+        )
 
     def valid(self, gang: Gang, waiting: int) -> bool:
         """Whether ``waiting`` placed members (spec 20 section 3.2, Permit) are enough under the match policy."""
@@ -196,7 +261,7 @@ class GangBook:
             return waiting >= minimum
         if gang.partly or policy == keys.WAITING_AND_RUNNING:
             return waiting + len(gang.bound) >= minimum
-        return waiting >= minimum or gang.once_satisfied
+        return waiting >= minimum or self.once_satisfied(gang)
 
     def hold(self, pod: PodRef) -> str | None:
         """Why a pod must not be tried yet, in upstream's words; None: it may."""
@@ -212,22 +277,31 @@ class GangBook:
             return f"gang has not init, gangName: {id_}, podName: {name}"
         if self.alone(gang):
             return None
-        parts = self._missing(gang.ref.groups)
-        if not parts:
-            return None
         ids = " ".join(gang.ref.groups)
-        return f"gangGroup [{ids}] basic check: {', '.join(parts)}, current gang: {id_}, podName: {name}"
+        whose = f"current gang: {id_}, podName: {name}"
+        parts = self._missing(gang.ref.groups)
+        if parts:
+            return f"gangGroup [{ids}] basic check: {', '.join(parts)}, {whose}"
+        different = self._asymmetric(gang)
+        return f"gangGroup [{ids}] is not what its gangs list: {different}, {whose}" if different else None
 
     def _missing(self, ids: Iterable[str]) -> list[str]:
         ids = list(ids)
-        unknown = [id_ for id_ in ids if id_ not in self.gangs]
-        raw = [id_ for id_ in ids if id_ in self.gangs and not self.gangs[id_].initialised]
-        few = any(
-            id_ in self.gangs
-            and self.gangs[id_].initialised
-            and self.gangs[id_].members < (self.gangs[id_].ref.min or 0)
-            for id_ in ids
-        )
+        unknown: list[str] = []
+        raw: list[str] = []
+        few = False
+        for id_ in ids:
+            gang = self.gangs.get(id_)
+            if gang is None:
+                governing = self._pod_groups.get(id_)
+                if governing is None:
+                    unknown.append(id_)
+                else:
+                    few = few or governing[0] > 0  # a PodGroup without pods
+            elif not gang.initialised:
+                raw.append(id_)
+            else:
+                few = few or gang.members < (gang.ref.min or 0)
         parts = []
         if unknown:
             parts.append(f"memberGangs [{' '.join(unknown)}] doesn't exists")
@@ -236,3 +310,12 @@ class GangBook:
         if few:
             parts.append(f"memberGangs [{' '.join(ids)}] child pod not collect enough")
         return parts
+
+    def _asymmetric(self, gang: Gang) -> str:
+        """Gangs of the group that list another group; a gang that is not in its own; or empty. A gang that others
+        name without its consent is not held up by them."""
+        different = [other.ref.id for other in self.group(gang) if other.ref.groups != gang.ref.groups]
+        parts = [f"{id_} lists [{' '.join(self.gangs[id_].ref.groups)}]" for id_ in different]
+        if gang.ref.id not in gang.ref.groups:
+            parts.append(f"{gang.ref.id} is not among them")
+        return ", ".join(parts)

@@ -87,7 +87,7 @@ class GroupPlanning:
 
     def _waiting(self, gang: Gang, placed: list[tuple[PodInfo, Placed]]) -> int:
         """Members placed now plus those placed before and not yet bound."""
-        return len(gang.planned) + sum(pod.uid in gang.pending for pod, _ in placed)
+        return self._book.waiting(gang) + sum(pod.uid in gang.pending for pod, _ in placed)
 
     def _too_few(self, waiting: dict[str, int], rejecters: frozenset[str]) -> list[tuple[PodInfo, Diagnosis]]:
         """Everybody found a place and it is still too few: members are missing under the match policy."""

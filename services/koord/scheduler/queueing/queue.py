@@ -36,6 +36,7 @@ class Unit:
     """What is tried at once: one pod, or the pending members of a gang group (``group`` is its id)."""
 
     __slots__ = (
+        "again",
         "attempts",
         "errors",
         "group",
@@ -69,6 +70,7 @@ class Unit:
         self.parked_at = 0.0
         self.ticket = 0
         self.signature: Hashable = None
+        self.again = False
 
     @property
     def priority(self) -> int:
@@ -137,8 +139,9 @@ class SchedulingQueue:
         return unit
 
     def activate(self, unit: Unit, now: float, event: str = "PodAdd") -> None:
-        """Put a unit into the active queue, wherever it is; one in flight stays there."""
+        """Put a unit into the active queue, wherever it is; one in flight is tried again should it find no place."""
         if unit.state in ("active", "inflight"):
+            unit.again = unit.state == "inflight"
             return
         self._leave(unit)
         unit.timestamp = now
@@ -205,6 +208,9 @@ class SchedulingQueue:
         unit.ready_at = now + backoff_s(unit.rejections, self.settings)
         unit.timestamp = now
         unit.parked_at = now
+        if unit.again:
+            self._enter(unit, "backoff", "GangUpdate")
+            return
         signature = (unit.classes(), unit.rejecters)
         unit.signature = signature
         lot = self._lots.get(signature)
@@ -307,6 +313,7 @@ class SchedulingQueue:
 
     def _start(self, unit: Unit) -> None:
         self._move(unit, "inflight")
+        unit.again = False
         unit.ticket = 0
         unit.attempts += 1
 
