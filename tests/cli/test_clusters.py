@@ -61,3 +61,21 @@ def test_an_impossible_place_is_told_before_anything_starts(tmp_path: Path) -> N
         clusters.reserve(tmp_path)
     with pytest.raises(UsageProblem, match="can be written to"):
         clusters.check_target("--kubeconfig-out", tmp_path / "none" / "kubeconfig")
+
+
+def test_of_several_running_clusters_the_newest_is_taken_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv(clusters.VARIABLE, raising=False)
+    with pytest.raises(UsageProblem, match="no running cluster found"):
+        clusters.find(None)
+    folder = clusters.runtime_directory()
+    for age, (name, process) in enumerate({"old": os.getppid(), "new": os.getpid(), "dead": dead_process()}.items()):
+        clusters.write(folder / f"cluster-{name}.json", cluster(process))
+        os.utime(folder / f"cluster-{name}.json", (1000 + age, 1000 + age))
+    assert clusters.find(None).pids == {"up": os.getpid()}
+    assert "newest of 2 running clusters" in capsys.readouterr().err
+    (folder / "cluster-old.json").unlink()
+    clusters.find(None)
+    assert capsys.readouterr().err == ""

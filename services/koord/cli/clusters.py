@@ -5,6 +5,7 @@ Order: ``--cluster FILE``, the variable ``KOORD_CLUSTER``, else the newest live 
 
 import contextlib
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -104,15 +105,27 @@ def find(option: Path | None) -> ClusterFile:
         return read(option)
     if os.environ.get(VARIABLE):
         return read(Path(os.environ[VARIABLE]))
+    live = _live()
+    if not live:
+        raise UsageProblem("no running cluster found: start one with 'koord up', or name one with --cluster FILE")
+    path, cluster = live[0]
+    if len(live) > 1:
+        print(f"using the newest of {len(live)} running clusters, {path} (--cluster names another)", file=sys.stderr)
+    return cluster
+
+
+def _live() -> list[tuple[Path, ClusterFile]]:
+    """Running clusters of this user, the newest first."""
     files = sorted(runtime_directory().glob("cluster-*.json"), key=lambda file: file.stat().st_mtime, reverse=True)
+    found = []
     for file in files:
         try:
             cluster = read(file)
         except UsageProblem:
             continue
         if _alive(cluster.pids.get("up", 0)):
-            return cluster
-    raise UsageProblem("no running cluster found: start one with 'koord up', or name one with --cluster FILE")
+            found.append((file, cluster))
+    return found
 
 
 def _alive(pid: int) -> bool:
