@@ -1,0 +1,125 @@
+"""``koord up --data-dir``: the API server killed among running jobs, and the whole cluster started again."""
+
+import asyncio
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koord.cli.api import connect
+from koord.cli.demo import scenario
+from koord.cli.demo.checker import Checker
+from koord.cli.demo.history import History
+from koord.localcluster.clusterapi import ApiError
+from tests.integration.conftest import Up
+from tests.integration.test_kill import JOB_RESOURCES, _owner, create, expected_pods, over, restarted, until
+
+JOBS = 30
+
+
+@pytest.mark.slow
+async def test_jobs_in_flight_finish_exactly_once_over_a_kill_of_the_api_server(
+    own_up: Callable[..., Up], tmp_path: Path
+) -> None:
+    up = await asyncio.to_thread(own_up, "--nodes", "60", "--gpu-nodes", "10", "--data-dir", str(tmp_path / "data"))
+    jobs = list(scenario.jobs(JOBS, 2.0))
+    async with await connect(str(up.kubeconfig)) as api:
+        history = History(api)
+        await history.start()
+        for manifest in [*scenario.namespaces(), *scenario.quotas()]:
+            await create(api, manifest)
+        await asyncio.gather(*(create(api, job) for job in jobs))
+
+        async def finished() -> int:
+            try:
+                found = [await api.list(resource) for resource in JOB_RESOURCES.values()]
+            except (ApiError, OSError):
+                return 0
+            kinds = list(JOB_RESOURCES)
+            return sum(
+                over(job | {"kind": kind}) for kind, (items, _) in zip(kinds, found, strict=True) for job in items
+            )
+
+        async def some() -> bool:
+            return await finished() >= JOBS // 6
+
+        async def every() -> bool:
+            return await finished() >= JOBS
+
+        await until(some, 120)
+        assert await finished() < JOBS - 5, "too few jobs are in flight for a kill to mean anything"
+        before, where = up.ready["pids"]["apiserver"], up.kubeconfig.read_text()
+        up.kill("apiserver")
+        await until(restarted(up, "apiserver", before), 60)
+        assert await asyncio.to_thread(Path(up.ready["kubeconfig"]).read_text) == where
+        await until(every, 180)
+        changes = list(history.changes())
+        await history.stop()
+
+    assert history.gaps == 0, "the server no longer held the versions of its earlier life"
+    assert Checker().run(changes) == []
+    made: dict[tuple[str, str], set[str]] = defaultdict(set)
+    admitted: Counter[str] = Counter()
+    phases: dict[str, str] = {}
+    for change in changes:
+        item: dict[str, Any] = json.loads(change.raw)
+        meta = item["metadata"]
+        if change.resource == "pods":
+            made[(meta["namespace"], _owner(item))].add(meta["uid"])
+        elif change.resource.startswith("queueunits."):
+            phase = (item.get("status") or {}).get("phase", "")
+            if phase == "Dequeued" and phases.get(meta["uid"]) != "Dequeued":
+                admitted[meta["name"]] += 1
+            phases[meta["uid"]] = phase
+    for job in jobs:
+        key = (job["metadata"]["namespace"], job["metadata"]["name"])
+        assert len(made[key]) == expected_pods(job), f"{job['kind']} {key}: pods were made more than once"
+    assert set(admitted.values()) == {1}, f"admitted more than once: {admitted.most_common(3)}"
+
+
+@pytest.mark.slow
+async def test_the_whole_cluster_comes_back(own_up: Callable[..., Up], tmp_path: Path) -> None:
+    arguments = ("--nodes", "20", "--gpu-nodes", "4", "--data-dir", str(tmp_path / "data"))
+    first = await asyncio.to_thread(own_up, *arguments)
+    jobs = list(scenario.jobs(JOBS, 4.0))
+    async with await connect(str(first.kubeconfig)) as api:
+        for manifest in [*scenario.namespaces(), *scenario.quotas()]:
+            await create(api, manifest)
+        await asyncio.gather(*(create(api, job) for job in jobs))
+
+        async def running() -> bool:
+            pods, _ = await api.list("pods")
+            return len([pod for pod in pods if pod["status"]["phase"] == "Running"]) >= 5
+
+        await until(running, 90)
+    kubeconfig = first.kubeconfig.read_text()
+    await asyncio.to_thread(first.stop)
+
+    again = await asyncio.to_thread(own_up, *arguments)
+    assert again.kubeconfig.read_text() == kubeconfig
+    async with await connect(str(again.kubeconfig)) as api:
+        nodes, _ = await api.list("nodes")
+        assert len(nodes) == 20
+        quotas, _ = await api.list("elasticquotas.scheduling.sigs.k8s.io")
+        names = {manifest["metadata"]["name"] for manifest in scenario.quotas() if manifest["kind"] == "ElasticQuota"}
+        assert names <= {quota["metadata"]["name"] for quota in quotas}
+
+        async def done() -> bool:
+            found = 0
+            for kind, resource in JOB_RESOURCES.items():
+                items, _ = await api.list(resource)
+                found += sum(over(job | {"kind": kind}) for job in items)
+            return found == JOBS
+
+        await until(done, 180)
+
+
+@pytest.mark.slow
+def test_a_second_cluster_on_the_directory_is_refused(own_up: Callable[..., Up], tmp_path: Path) -> None:
+    up = own_up("--nodes", "2", "--data-dir", str(tmp_path / "data"))
+    other = str(tmp_path / "other.json")
+    said = up.koord("up", "--ready-file", other, "--data-dir", str(tmp_path / "data"), code=2)
+    assert "another API server" in said and "is using it" in said
