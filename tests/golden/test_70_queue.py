@@ -317,6 +317,25 @@ def pod(name: str, node: str = "n1") -> PodBrief:
     return msgspec.json.decode(msgspec.json.encode(body), type=PodBrief)
 
 
+@pytest.mark.parametrize(
+    ("count", "replicas", "live", "expected"), [(1, 3, 3, 3), (2, 4, 2, 2), (2, 4, 3, 3), (2, 4, 1, 2)]
+)
+def test_g28_over_admission(count: int, replicas: int, live: int, expected: int) -> None:
+    lived = Lived("2026-03-02T12:00:00Z", "2026-03-02T12:00:00Z", {}, {})
+    lived.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = count
+    lived.unit["status"]["admissions"][0] |= {"replicas": replicas, "running": replicas}
+    for number in range(live):
+        lived.engine.reporter.put(f"ns/{number}", pod(str(number)))
+    lived.show()
+    lived.settle()
+    for now in ("2026-03-02T12:00:09Z", "2026-03-02T12:00:19Z"):
+        lived.at(now)
+        lived.settle()
+    assert lived.unit["spec"]["podSet"][0]["count"] == count
+    (part,) = lived.unit["status"]["admissions"]
+    assert (part["replicas"], part["running"]) == (expected, live)
+
+
 def test_g31_the_maximum_execution_time_counts_earlier_attempts() -> None:
     lived = Lived(
         "2026-03-02T12:09:59Z",

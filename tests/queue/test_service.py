@@ -295,6 +295,54 @@ async def test_a_job_that_ran_as_long_as_it_may_is_evicted(mini: MiniCluster) ->
     assert unit_of(mini, "a" + TF)["spec"]["active"] is False
 
 
+async def test_a_running_job_is_charged_for_the_pods_it_has(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("q", "4"))
+    await start_queue(mini)
+    await mini.put(TFJOBS, tfjob("a", "q", workers=3))
+    await until(lambda: _resumed(mini, "a"), "resumed")
+    annotations = {"koord-queue/related-queueunit": "team/a-tf-qu", "koord-queue/related-podset-name": "worker"}
+
+    async def pod(name: str) -> None:
+        metadata = {"name": name, "namespace": "team", "annotations": annotations}
+        await mini.put(PODS, {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}})
+
+    async def used() -> int:
+        return (await mini.ledger.items("admitted/"))["admitted/q"].used.get("cpu", 0)
+
+    async def charged(amount: int) -> bool:
+        return await used() == amount
+
+    for name in ("a-0", "a-1", "a-2"):
+        await pod(name)
+    await status(mini, "a", "Running")
+    await until(lambda: unit_of(mini, "a" + TF)["status"]["podState"].get("running") == 3, "all run")
+    assert await used() == 3000
+    await mini.put(TFJOBS, tfjob("b", "q", workers=2))
+    await until(lambda: "resKey:cpu" in _reserved(mini, "b" + TF).get("message", ""), "b does not fit")
+
+    # Scaled down: what is not needed any more goes to b.
+    await mini.edit(TFJOBS, "team/a", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 2}}}})
+    await mini.delete(PODS, "team/a-2")
+    await until(lambda: phase(mini, "b" + TF) == "Dequeued", "b gets the room")
+    assert unit_of(mini, "a" + TF)["spec"]["resource"] == {"cpu": "2"}
+    await until(lambda: unit_of(mini, "a" + TF)["status"]["admissions"] == [
+        {"name": "worker", "replicas": 2, "running": 2, "resources": {"cpu": "2"}}], "admissions follow")  # fmt: skip
+
+    # Scaled up: charged at once, even beyond max.
+    await mini.edit(TFJOBS, "team/a", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 4}}}})
+    for name in ("a-2", "a-3"):
+        await pod(name)
+    await until(lambda: charged(6000), "four of a and two of b")
+    await until(lambda: unit_of(mini, "a" + TF)["status"]["admissions"][0]["replicas"] == 4, "replicas rise")
+
+    # Sent back, it waits with all that its job asks for, not with what it had.
+    await mini.delete(PODS, "team/a-0")
+    await mini.edit(TFJOBS, "team/a", {"spec": {"runPolicy": {"suspend": True}}, "status": {"conditions": []}})
+    await until(lambda: phase(mini, "a" + TF) == "Enqueued", "a goes back")
+    await until(lambda: unit_of(mini, "a" + TF)["spec"]["resource"] == {"cpu": "4"}, "and asks for four")
+    await until(lambda: charged(2000), "only b is charged")
+
+
 async def test_running_pods_are_counted(mini: MiniCluster) -> None:
     await mini.put(ELASTIC_QUOTAS, quota("q", "4"))
     await start_queue(mini)

@@ -208,6 +208,9 @@ class Admission:
             elif answer.status == "busy":
                 self._busy_until[one.claim.members[0].uid] = self._desk.now_s + BUSY_S
                 self._world.look_again(one.key, self._desk.now_s + BUSY_S)
+            elif answer.status == "epoch":
+                # The ledger was opened anew since our last call; the client knows that now, the next cycle asks again.
+                self._world.admission_wanted = True
             else:
                 usable = False
         return usable

@@ -149,7 +149,8 @@ class JobSync:
                 patch["metadata"] = {"labels": {NAME: wanted_quota}}
         if phase_of(view) not in ("Succeed", "Failed"):
             held = admitted or draining(view)  # then the amounts are what the ledger charges
-            changed = _switches(view, spec) if held else {**_amounts(view, unit, spec), **_switches(view, spec)}
+            changed = _counts(view, spec) if held else _amounts(view, unit, spec)
+            changed.update(_switches(view, spec))
             if changed:
                 patch["spec"] = changed
         if phase_of(view) == "Running" and view.spec.queue != (queue := self._world.queue_of(view.metadata)):
@@ -199,12 +200,17 @@ def unit_object(
     }
 
 
-def _amounts(view: QueueUnit, unit: UnitEntry, spec: UnitSpec) -> dict[str, Any]:
-    """Counts and totals that differ from the job's."""
-    changed: dict[str, Any] = {}
+def _counts(view: QueueUnit, spec: UnitSpec) -> dict[str, Any]:
+    """Pod sets that differ in number from the job's. An admitted unit's amounts follow its pods, not this."""
     shown = [(part.name, part.count, part.min_count) for part in view.spec.pod_set]
     wanted = [(part["name"], part["count"], part.get("minCount")) for part in spec.pod_sets]
-    if shown != wanted or unit.total != {name: amount for name, amount in spec.total.items() if amount}:
+    return {"podSet": spec.pod_sets} if shown != wanted else {}
+
+
+def _amounts(view: QueueUnit, unit: UnitEntry, spec: UnitSpec) -> dict[str, Any]:
+    """Counts and totals that differ from the job's."""
+    changed = _counts(view, spec)
+    if changed or unit.total != {name: amount for name, amount in spec.total.items() if amount}:
         total = resource_list(spec.total)
         gone = dict.fromkeys(name for name in view.spec.resource if name not in total)
         changed["podSet"] = spec.pod_sets

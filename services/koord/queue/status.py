@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from koord.accounting.requests import resource_list
 from koord.kube.conditions import Condition
 from koord.kube.meta import now_rfc3339
 from koord.kube.queues import QueueUnit
@@ -139,22 +140,49 @@ def drained(unit: QueueUnit, running_by_set: Mapping[str, int], pending_by_set: 
     return {"status": {"admissions": parts, "podState": {"running": pods[0], "pending": pods[1]}}}
 
 
-def running(unit: QueueUnit, running_by_set: Mapping[str, int], pending: int) -> Patch | None:
-    """Counts of running pods per pod set; None if the unit shows them already."""
-    parts = [
-        {
-            "name": part.name,
-            "replicas": part.replicas,
-            "running": running_by_set.get(part.name, 0),
-            "resources": part.resources,
-        }
-        for part in unit.status.admissions
+def replicas_now(count: int, replicas: int, live: int) -> int:
+    """Replicas a pod set holds when its job asks for ``count`` now and ``live`` of its pods exist (spec 70, 3.13).
+
+    What was admitted beyond the count goes as the pods go; nothing is taken from a set that is not too big.
+    """
+    if count >= replicas or live >= replicas:
+        return replicas
+    return max(count, live)
+
+
+def running(
+    unit: QueueUnit,
+    running_by_set: Mapping[str, int],
+    pending_by_set: Mapping[str, int],
+    requests: Mapping[str, Mapping[str, int]] | None = None,
+) -> Patch | None:
+    """What an admitted unit's pods make of its status; None if the unit shows it already.
+
+    ``requests``, by pod set: what one pod asks for; given while the job runs, when ``resources`` follow the pods.
+    """
+    counts = {part.name: part.count for part in unit.spec.pod_set}
+    parts: list[dict[str, Any]] = []
+    for part in unit.status.admissions:
+        runs = running_by_set.get(part.name, 0)
+        live = runs + pending_by_set.get(part.name, 0)
+        replicas = replicas_now(counts.get(part.name, part.replicas), part.replicas, live)
+        resources: Mapping[str, Any] = part.resources
+        if requests is not None and part.name in requests:
+            asked = requests[part.name].items()
+            resources = resource_list({name: amount * live for name, amount in asked if amount})
+        parts.append({"name": part.name, "replicas": max(replicas, runs), "running": runs, "resources": resources})
+    pods = (sum(part["running"] for part in parts), sum(pending_by_set.values()))
+    stood = [
+        {"name": old.name, "replicas": old.replicas, "running": old.running, "resources": dict(old.resources)}
+        for old in unit.status.admissions
     ]
-    total = sum(part["running"] for part in parts)  # type: ignore[misc]
-    same = all(part.running == running_by_set.get(part.name, 0) for part in unit.status.admissions)
-    if same and (unit.status.pod_state.running, unit.status.pod_state.pending) == (total, pending):
+    if stood == parts and (unit.status.pod_state.running, unit.status.pod_state.pending) == pods:
         return None
-    return {"status": {"admissions": parts, "podState": {"running": total, "pending": pending}}}
+    for old, new in zip(unit.status.admissions, parts, strict=True):
+        # A merge patch replaces the list: what somebody asks to be given back must stand in it.
+        if old.reclaim_state:
+            new["reclaimState"] = {"replicas": old.reclaim_state.replicas}
+    return {"status": {"admissions": parts, "podState": {"running": pods[0], "pending": pods[1]}}}
 
 
 def _conditions(unit: QueueUnit, phase: str, message: str, now_s: float, waiting_reason: str = WAITING) -> list[Any]:

@@ -46,6 +46,8 @@ class UnitEntry(msgspec.Struct):
     waiting_since_ns: int = 0
     text_written_s: float = -1e9
     look_at_s: float = 0.0
+    templates: tuple[tuple[str, bytes], ...] = ()
+    requests: dict[str, dict[str, int]] = {}
 
 
 class QueueEntry:
