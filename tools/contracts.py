@@ -32,7 +32,7 @@ PARAMETERS = {
     "name": "The object's name, dots written as `_`; `_` in namespace `_` marks that the resource is listed.",
     "service": "The service that decides.",
     "id": "The decision's id, dots written as `_`.",
-    "event": "What happened: held, binding, observed, released or expired.",
+    "event": "To claims: held, binding, observed, released or expired. To gangs: ready, satisfied or rejected.",
     "tree": "The quota tree, `_` for the default one.",
 }
 
@@ -43,6 +43,7 @@ STREAMS = {
     "quota": "JetStream `<cluster>-KOORD_QUOTA`, last message per subject.",
     "result": "Core NATS: told once.",
     "ledger": "Core NATS: a hint nobody may rely on.",
+    "gang": "Core NATS: a hint nobody may rely on.",
     "ask": "Core NATS request and reply.",
 }
 

@@ -25,6 +25,7 @@ from koord.contracts.decisions import (
     Patch,
     RecordEvents,
 )
+from koord.contracts.gang import GangHint
 from koord.contracts.ledger import EpochHint, LedgerHint
 from koord.contracts.quota import QuotaRuntime, QuotaState
 from koord.contracts.results import MemberResult, Result
@@ -47,6 +48,7 @@ FULL: dict[str, msgspec.Struct] = {
     "Result": Result("c-1", "conflict", "claim gone", 409, "43", [MemberResult("u", "gone", "NotFound")]),
     "LedgerHint": LedgerHint("released", ["node/n1"], ["u"], ["c-1"]),
     "EpochHint": EpochHint(3),
+    "GangHint": GangHint("rejected", "default", "g", "default/g", 3, 3, "0/3 nodes"),
     "QuotaRuntime": QuotaRuntime(
         "", 5, [QuotaState("q", "default", "root", {"cpu": 1}, {"cpu": 2}, {"cpu": 2}, {"cpu": 1}, {"cpu": 3})]
     ),
@@ -82,6 +84,7 @@ MINIMAL: dict[str, msgspec.Struct] = {
     "Result": Result("c-1", "done"),
     "LedgerHint": LedgerHint("held"),
     "EpochHint": EpochHint(3),
+    "GangHint": GangHint("ready", "default", "g"),
     "QuotaRuntime": QuotaRuntime("", 5, []),
     "ExplainPod": ExplainPod("default", "a"),
     "PodExplanation": PodExplanation("default", "a", "unknown"),

@@ -3,9 +3,12 @@
 import asyncio
 
 import pytest
+from nats.aio.msg import Msg
 
 from koord.bus.questions import ask
 from koord.contracts.asks import ExplainPod, PodExplanation
+from koord.contracts.codec import decode
+from koord.contracts.gang import GangHint
 from koord.scheduler.gang.book import GangSettings
 from koord.scheduler.queueing.queue import QueueSettings
 from koord.scheduler.settings import SchedulerSettings
@@ -134,6 +137,58 @@ async def test_asymmetric_groups_are_refused(nats_url: str, redis_url: str, clus
             await state(world, "c", "gated", "default/c is not among them")
             await world.pod_group("b", 1, groups='["default/b","default/a"]')
             await bound(world, "a")
+
+
+async def test_gangs_that_may_never_start_are_told(nats_url: str, redis_url: str, cluster: str) -> None:
+    settings = SchedulerSettings(queue=QUICK, coscheduling=GangSettings(gated_event_after_s=0.2))
+    async with outside(nats_url, redis_url, cluster) as world:
+        await room(world, 1, "8")
+        async with scheduler(nats_url, redis_url, cluster, settings):
+            await world.pod("bad", annotations=gang("bad", "many"))
+            await world.pod("none", annotations=gang("none", None))
+            await world.pod("late", labels={LABEL: "pg"})
+            await world.pod_group("b", 1, groups='["default/b","default/never"]')
+            await world.pod("b0", labels={LABEL: "b"})
+            await world.pod("ok")
+            await bound(world, "ok")
+            await until(lambda: all(world.told(name) for name in ("bad", "none", "late", "b0")), "each is told")
+            assert world.told("late") == ["gang has not init, gangName: default/pg, podName: default/late"]
+            missing = (
+                "gangGroup [default/b default/never] basic check: memberGangs [default/never] doesn't exists, "
+                "current gang: default/b"
+            )
+            assert world.told("b0") == [f"{missing}, podName: default/b0"]
+            await until(lambda: world.told("b", "GangNotReady"), "the PodGroup, too")
+            assert world.told("b", "GangNotReady") == [missing]
+            [event] = [event for event in world.events if event.reason == "GangNotReady"]
+            assert (event.kind, event.api_version) == ("PodGroup", "scheduling.sigs.k8s.io/v1alpha1")
+            for name, text in (("bad", 'must be a 32-bit integer, got "many"'), ("none", "missing, must be")):
+                [note] = world.told(name, "InvalidGang")
+                assert text in note
+            assert any(patch.target.name == "b0" for patch in world.patches), "PodScheduled=False says so"
+
+
+async def test_hints_follow_a_gang(nats_url: str, redis_url: str, cluster: str) -> None:
+    hints: list[GangHint] = []
+
+    async def heard(message: Msg) -> None:
+        hint = decode(GangHint, message.data)
+        assert message.subject.endswith(f".gang.{hint.event}.default.g")
+        hints.append(hint)
+
+    async with outside(nats_url, redis_url, cluster) as world:
+        await room(world, 1)
+        await world.bus.subscribe(world.bus.subjects.gang("*", "*", "*"), heard)
+        async with scheduler(nats_url, redis_url, cluster, FAST):
+            for number in range(2):
+                await world.pod(f"g{number}", annotations=gang())
+            await until(lambda: len(hints) == 2, "ready and rejected")
+            assert [(hint.event, hint.members, hint.minimum) for hint in hints] == [("ready", 2, 2), ("rejected", 2, 2)]
+            assert "Insufficient cpu" in hints[1].reason
+            await world.node("n1", cpu="1")
+            await bound(world, "g0", "g1")
+            await until(lambda: hints[-1].event == "satisfied", "satisfied")
+            assert hints[-1].group == "default/g"
 
 
 # Gang groups --------------------------------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ class Story:
             on_ended=self.ended.append,
             on_invalid=lambda view, text: None,
             on_gang_problem=lambda view, text: None,
+            on_gated=lambda key, now: None,
+            on_let_go=lambda key, uid: None,
         )
         self.now = 0.0
         self.pods: dict[int, PodView] = {}

@@ -8,6 +8,7 @@ import msgspec
 
 from koord.contracts.asks import BindingsSettled, ExplainPod, PodExplanation, Refusal, SettleBindings
 from koord.contracts.decisions import Bind, Create, Delete, Evict, Patch, RecordEvents
+from koord.contracts.gang import GangHint
 from koord.contracts.ledger import EpochHint, LedgerHint
 from koord.contracts.quota import QuotaRuntime
 from koord.contracts.results import Result
@@ -58,6 +59,14 @@ CATALOG: tuple[MessageKind, ...] = (
         "The ledger was opened under a new epoch.",
         EpochHint,
         exempt="a wake-up for many flows at once; carries no work",
+    ),
+    MessageKind(
+        "GangHint",
+        "gang.{event}.{namespace}.{name}",
+        "scheduler",
+        "A gang became ready, was satisfied or rejected.",
+        GangHint,
+        exempt="a wake-up about many pods at once; carries no work",
     ),
     MessageKind(
         "QuotaRuntime",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
 from koord.contracts.decisions import ObjectRef
+from koord.contracts.gang import GangEvent
 from koord.contracts.results import Result
 from koord.ledger.client import Ledger
 from koord.ledger.model import LedgerUnavailable, Release
@@ -41,6 +42,7 @@ class Binds:
         log: Logger,
         scheduled_events: bool,
         kick: Callable[[], None],
+        on_gang: Callable[[GangEvent, str, str], None],
         on_unavailable: Callable[[str], None],
     ) -> None:
         self.flights = Flights()
@@ -53,6 +55,7 @@ class Binds:
         self._log = log
         self._scheduled_events = scheduled_events
         self._kick = kick
+        self._on_gang = on_gang
         self._on_unavailable = on_unavailable
         self._deadlines: dict[str, float] = {}
         self._releases: list[Release] = []
@@ -75,7 +78,11 @@ class Binds:
     def complete(self, group: str) -> list[Flight]:
         """The group has what it needs: its flights that are to be published now."""
         self._deadlines.pop(group, None)
-        return self.flights.held(group)
+        held = self.flights.held(group)
+        for uid in next((flight.members for flight in held), ()):
+            self._on_gang("satisfied", uid, "")
+            break
+        return held
 
     def publish(self, flight: Flight) -> None:
         """Publish (again) the bind of a flight; what JetStream does not acknowledge is published again later."""
@@ -221,6 +228,8 @@ class Binds:
             self.flights.settle(pod.uid)
             self._world.engine.forget(pod.uid)
         self._log.info("what a gang held goes back", group=flight.group, pods=len(members), reason=why)
+        for pod in members[:1]:
+            self._on_gang("rejected", pod.uid, why)
         for pod in members:
             if pod.uid in self._world.pending:
                 self._notices.failed(pod.uid, pod.ref.namespace, pod.ref.name, why, now)

@@ -46,9 +46,9 @@ class Notices:
         if fresh:
             self._condition(target, message, "SchedulerError" if error else "Unschedulable")
 
-    def warn(self, target: ObjectRef, kind: str, reason: str, message: str) -> None:
+    def warn(self, target: ObjectRef, kind: str, reason: str, message: str, *, api_version: str = "v1") -> None:
         """A warning about any object."""
-        self._add(target, "Warning", reason, message, "Scheduling", kind=kind)
+        self._add(target, "Warning", reason, message, "Scheduling", kind=kind, api_version=api_version)
 
     def forget(self, uid: str) -> None:
         """The pod is gone."""
@@ -70,12 +70,22 @@ class Notices:
     def _id(self, what: str) -> str:
         return f"{self._incarnation}-{what}-{next(self._numbers)}"
 
-    def _add(self, target: ObjectRef, type_: str, reason: str, message: str, action: str, *, kind: str = "Pod") -> None:
+    def _add(
+        self,
+        target: ObjectRef,
+        type_: str,
+        reason: str,
+        message: str,
+        action: str,
+        *,
+        kind: str = "Pod",
+        api_version: str = "v1",
+    ) -> None:
         self._events.append(
             EventNote(
                 target,
                 kind,
-                "v1",
+                api_version,
                 "Normal" if type_ == "Normal" else "Warning",
                 reason,
                 note(message),

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from time import monotonic, perf_counter
 
+from koord.contracts.gang import GangEvent
 from koord.scheduler import metrics
 from koord.scheduler.claiming import Planned
 from koord.scheduler.engine.diagnosis import Diagnosis
@@ -20,11 +21,20 @@ Tell = Callable[[PodInfo, Diagnosis], None]
 class Planner:
     """Turns units into plans; what finds no place is parked and told at once."""
 
-    def __init__(self, engine: Engine, queue: SchedulingQueue, world: World, tell: Tell, profile: str) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        queue: SchedulingQueue,
+        world: World,
+        tell: Tell,
+        profile: str,
+        on_rejected: Callable[[GangEvent, str, str], None],
+    ) -> None:
         self._engine = engine
         self._queue = queue
         self._world = world
         self._tell = tell
+        self._on_rejected = on_rejected
         self._unschedulable = metrics.attempts.labels("unschedulable", profile)
         self._error = metrics.attempts.labels("error", profile)
 
@@ -94,6 +104,7 @@ class Planner:
         if hold is not None:
             unit.message = hold
             self._queue.regate(unit)
+            self._world.gated(unit.key, now)
             return None
         planning = GroupPlanning(self._engine, book, gang, pods)
         finished = planning.step(perf_counter() + SLICE_S)
@@ -122,6 +133,8 @@ class Planner:
             self._queue.fail(unit, now, message)
         else:
             self._unschedulable.inc(len(failed))
+            if unit.group:
+                self._on_rejected("rejected", failed[0][0].uid, message)
             self._queue.reject(unit, rejecters, now, message)
         for pod, diagnosis in failed:
             self._tell(pod, diagnosis)

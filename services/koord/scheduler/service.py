@@ -38,6 +38,7 @@ from koord.scheduler.engine.placement import Engine, PodInfo
 from koord.scheduler.explain import Explainer
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.framework.profile import ProfileError
+from koord.scheduler.gang.news import GangNews
 from koord.scheduler.gang.podgroups import PodGroupController
 from koord.scheduler.nodeview import NodeView
 from koord.scheduler.notices import Notices
@@ -78,6 +79,8 @@ class SchedulerService:
         self._phases = PodGroupController(host, self._publisher, settings.coscheduling.stale_after_s)
         self._notices = Notices(host.incarnation, name, self._pods.get)
         claims = Claims(host.incarnation, quota, coscheduling.book, host.spans)
+        after_s = settings.coscheduling.gated_event_after_s
+        self._news = GangNews(coscheduling.book, self._queue, self._notices, after_s)
         self._world = World(
             self._engine,
             Catalogue(cluster, profile),
@@ -89,6 +92,8 @@ class SchedulerService:
             on_ended=self._on_ended,
             on_invalid=self._on_invalid,
             on_gang_problem=self._on_gang_problem,
+            on_gated=self._news.gated,
+            on_let_go=self._news.let_go,
         )
         self._binds = Binds(
             self._world,
@@ -100,12 +105,13 @@ class SchedulerService:
             log=host.log,
             scheduled_events=settings.scheduled_events,
             kick=self._kick,
+            on_gang=self._news.tell,
             on_unavailable=self._close,
         )
         self._driver = Driver(
             self._world,
             self._queue,
-            Planner(self._engine, self._queue, self._world, self._tell, name),
+            Planner(self._engine, self._queue, self._world, self._tell, name, self._news.tell),
             claims,
             self._binds,
             self._notices,
@@ -193,13 +199,16 @@ class SchedulerService:
     async def _publish_notices(self) -> None:
         while True:
             await asyncio.sleep(NOTICES_S)
-            if self._notices.waiting or self._unsent:
+            if self._notices.waiting or self._unsent or self._news.waiting:
                 try:
                     await self._send_notices()
                 except BusError as error:
                     self._log.warning("notices were not published", error=str(error))
 
     async def _send_notices(self) -> None:
+        bus = self._host.bus
+        for hint in self._news.take():
+            await bus.publish(bus.subjects.gang(hint.event, hint.namespace, hint.name), encode(hint))
         # What a broken connection kept from the stream is sent again under its own ids.
         self._unsent += self._notices.take()
         trace = self._host.spans.pod_root()
@@ -228,6 +237,7 @@ class SchedulerService:
             again = self._binds.republish(now)
             if again:
                 self._log.warning("nothing was heard of binds, they are published again", binds=again)
+            self._news.tell_gated(now, {key: group.metadata.uid for key, group in self._groups.items.items()})
             self._measure()
 
     async def _release(self) -> None:

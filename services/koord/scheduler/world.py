@@ -25,7 +25,8 @@ _GANGS_ONLY = frozenset((Coscheduling.name,))
 
 
 class World:
-    """Applies changes. What it cannot do itself it tells: ``on_bound(pod)``, ``on_ended(uid)``, ``on_invalid``."""
+    """Applies changes. What it cannot do itself it tells: ``on_bound(pod)``, ``on_ended(uid)``, ``on_invalid``,
+    ``on_gated(unit key, now)`` and ``on_let_go(unit key, uid)`` of gangs."""
 
     def __init__(
         self,
@@ -40,6 +41,8 @@ class World:
         on_ended: Callable[[str], None],
         on_invalid: Callable[[PodView, str], None],
         on_gang_problem: Callable[[PodView, str], None],
+        on_gated: Callable[[str, float], None],
+        on_let_go: Callable[[str, str], None],
     ) -> None:
         self.engine = engine
         self.catalogue = catalogue
@@ -62,6 +65,8 @@ class World:
         self._on_ended = on_ended
         self._on_invalid = on_invalid
         self._on_gang_problem = on_gang_problem
+        self._on_gated = on_gated
+        self._on_let_go = on_let_go
 
     # Pods -----------------------------------------------------------------------------------------------------------
 
@@ -225,6 +230,10 @@ class World:
             if unit.group:
                 self.book.plan(pod.uid)
 
+    def gated(self, key: str, now: float) -> None:
+        """A gang's unit was held back while it was tried."""
+        self._on_gated(key, now)
+
     def unit_of(self, uid: str) -> Unit | None:
         """The unit a pending pod waits in."""
         key = self._unit_of.get(uid)
@@ -243,7 +252,9 @@ class World:
         if text is not None:
             unit.message = text
             self.queue.gate(unit)
+            self._on_gated(unit.key, now)
         else:
+            self._on_let_go(unit.key, pod.uid)
             self.queue.activate(unit, now, ClusterEvent.GANG_CHANGE.value)
 
     def _review(self, gang: Gang, now: float) -> None:

@@ -17,12 +17,14 @@ from koord.scheduler.gang.phases import SATISFIED
 class GangSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``default_timeout_s``: how long placed members of a NonStrict gang wait for the others.
 
+    ``gated_event_after_s``: a gang that may not be tried for that long is told why by Events.
     ``stale_after_s``: PodGroups whose scheduling began later than this after their creation keep their phase once they
     are scheduled and nothing of them runs (the original's rule: 172800, 48 h); 0: every phase follows its pods.
     """
 
     default_timeout_s: float = 600.0
     default_match_policy: str = keys.ONCE_SATISFIED
+    gated_event_after_s: float = 30.0
     stale_after_s: float = 0.0
 
 

@@ -22,8 +22,9 @@ class Coscheduling(PreEnqueuePlugin):
         settings = settings or GangSettings()
         if settings.default_timeout_s < 0:
             raise ProfileError("coscheduling.default_timeout_s: coeSchedulingArgs DefaultTimeoutSeconds invalid")
-        if settings.stale_after_s < 0:
-            raise ProfileError(f"coscheduling.stale_after_s: {settings.stale_after_s} must not be negative")
+        for key in ("stale_after_s", "gated_event_after_s"):
+            if getattr(settings, key) < 0:
+                raise ProfileError(f"coscheduling.{key}: {getattr(settings, key)} must not be negative")
         if settings.default_match_policy not in keys.MATCH_POLICIES:
             known = ", ".join(sorted(keys.MATCH_POLICIES))
             raise ProfileError(
