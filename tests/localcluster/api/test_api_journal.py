@@ -4,6 +4,8 @@ import asyncio
 import copy
 import errno
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -155,6 +157,60 @@ async def test_a_crash_while_the_snapshot_is_written_loses_nothing(tmp_path: Pat
     (tmp_path / "log-1").unlink()
     with pytest.raises(JournalError, match="log-1 is missing"):
         opened(tmp_path)
+
+
+_WRITER = """
+import asyncio, sys
+from pathlib import Path
+from koord.localcluster.api.builtin import PODS
+from koord.localcluster.api.cluster import Cluster
+from koord.localcluster.api.deletion import DeleteOptions, delete
+from koord.localcluster.api.journal import Journal
+from tests.localcluster.api.rig import pod
+
+async def main():
+    cluster = Cluster(journal=Journal(Path(sys.argv[1]), sync_s=0.002, min_log_bytes=30_000, growth=1))
+    cluster.store.journal.start(cluster.store.state, lambda: cluster.store.version)
+    number = int(sys.argv[2])
+    while True:
+        cluster.create(PODS, "default", pod(f"p-{number}"))
+        print(number, cluster.store.version, flush=True)
+        if number >= 50:
+            delete(cluster, PODS, "default", f"p-{number - 50}", DeleteOptions())
+        number += 1
+        await asyncio.sleep(0)
+
+asyncio.run(main())
+"""
+
+
+def test_kills_while_it_compacts_lose_nothing(tmp_path: Path) -> None:
+    number, version, generations = 0, 0, set()
+    for kills, written in enumerate(
+        (60, 90, 130, 170, 230), 1
+    ):  # each time killed after so many more writes, wherever it is then
+        command = [sys.executable, "-c", _WRITER, str(tmp_path), str(number)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(written):
+                number, now = map(int, process.stdout.readline().split())
+                assert now > version
+                version = now
+            process.kill()
+            for line in process.stdout:  # acknowledged before it was killed; the last line may be cut short
+                if line.endswith("\n"):
+                    number, version = map(int, line.split())
+        cluster = opened(tmp_path)
+        names = {entry.name for entry in cluster.collection(PODS).entries()}
+        # The change after the last acknowledged one may have been written as well.
+        assert {f"p-{i}" for i in range(max(0, number - 48), number + 1)} <= names
+        # Each kill may come between a creation and the deletion that belongs to it.
+        assert len(names) <= 51 + kills
+        generations.add(log_of(tmp_path).name)
+        number += 1
+        if f"p-{number}" in names:
+            number += 1
+    assert len(generations) > 2
 
 
 def test_a_torn_tail_is_cut_off_wherever_it_is_torn(tmp_path: Path) -> None:
