@@ -81,6 +81,13 @@ class Outside:
             await self.observe(msgspec.json.encode(body), self.version())
         await self.ledger.open(self._reconciler)
 
+    async def sweep(self) -> None:
+        """End the claims whose lease is over, and say so."""
+        answer = await self.ledger.sweep(self._reconciler)
+        if answer.freed:
+            hint = LedgerHint("expired", list(answer.freed))
+            await self.bus.publish(self.bus.subjects.ledger("claim.expired"), encode(hint))
+
     async def listed(self) -> None:
         for resource in (PODS, NODES, ELASTIC_QUOTAS, POD_GROUPS):
             await self.publisher.listed(resource, "1")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from koord.scheduler.engine.placement import PodInfo
-from koord.scheduler.gang.book import GangBook, GangSettings
+from koord.scheduler.gang.book import BOUND_WITH, GangBook, GangSettings, mark
 from koord.scheduler.gang.planner import GroupPlan, GroupPlanning
 from tests.scheduler.clusters import Bed, requests
 
@@ -141,3 +141,19 @@ def test_waiting_time() -> None:
     assert [gangs.book.wait_s(gangs.book.gangs[id_]) for id_ in ("default/g", "default/other")] == [5400.0, 600.0]
     assert GangBook(GangSettings(default_timeout_s=7.0)).settings.default_timeout_s == 7.0
     assert gangs.book.of(other.uid) is not gangs.book.of(pod.uid)
+
+
+def test_a_member_left_out_by_a_bind_is_known_from_the_bound() -> None:
+    """After a restart: under only-waiting a replacement needs a full new minimum, one that was left out does not."""
+    gangs = Gangs()
+    gang = annotations(match_policy="only-waiting")
+    marks = {BOUND_WITH: ",".join(mark(f"uid-default-p{n}") for n in range(3))}
+    for number in range(2):
+        gangs.book.add(gangs.bed.pod(f"p{number}", annotations=gang | marks).ref, bound=True)
+    replacement = gangs.member("new", match_policy="only-waiting")
+    found = gangs.book.of(replacement.uid)
+    assert found is not None
+    assert not gangs.book.valid(found, 1)
+    gangs.book.remove(replacement.uid)
+    gangs.member("p2", match_policy="only-waiting")
+    assert gangs.book.valid(found, 1)

@@ -13,7 +13,7 @@ from koord.kube.protocol.trace import TRACEPARENT
 from koord.ledger.model import ClaimAnswer, ClaimRequest, Member, Slot
 from koord.scheduler.engine.placement import Placed, PodInfo
 from koord.scheduler.flights import Flight
-from koord.scheduler.gang.book import Gang, GangBook
+from koord.scheduler.gang.book import BOUND_WITH, Gang, GangBook, mark
 from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.queueing.queue import Unit
 from koord.telemetry.context import TraceContext
@@ -111,6 +111,9 @@ class Claims:
                     _trace_of(own, flight.trace),
                 )
             )
+        for gang in per_gang.values():
+            if count > 1 and self._book.policy(gang) == gang_keys.ONLY_WAITING:
+                members = _marked(members, gang.ref.id)
         return Bind(flight.claim, ClaimRef(flight.claim, flight.token, flight.epoch), members, self._minimum(per_gang))
 
     def trace(self, planned: Planned) -> TraceContext:
@@ -136,6 +139,17 @@ class Claims:
             if gang is not None:
                 found[gang.ref.id] = gang
         return list(found.values())
+
+
+def _marked(members: list[BindMember], gang: str) -> list[BindMember]:
+    """Every member of the gang names all of them (see ``BOUND_WITH``)."""
+    marks = ",".join(mark(member.uid) for member in members if member.gang == gang)
+    return [
+        msgspec.structs.replace(member, annotations={**member.annotations, BOUND_WITH: marks})
+        if member.gang == gang
+        else member
+        for member in members
+    ]
 
 
 def _trace_of(own: str, flight: TraceContext) -> str:

@@ -5,6 +5,7 @@ that the gang ran; so a restart forgets nothing.
 """
 
 from collections.abc import Iterable, Mapping
+from zlib import crc32
 
 import msgspec
 
@@ -12,6 +13,17 @@ from koord.kube.protocol import gang as keys
 from koord.kube.protocol.gang import GangRef, gang_of, governed_by
 from koord.scheduler.framework.contract import PodRef
 from koord.scheduler.gang.phases import SATISFIED
+
+BOUND_WITH = "koord.sh/gang-bound-with"
+"""Annotation of bound members of only-waiting gangs: marks of all members that one bind was to bind.
+
+A pending member that a bound one names was left out by that bind. Without it a restart could not tell it from a
+replacement, which needs a full new minimum, and it would wait for ever."""
+
+
+def mark(uid: str) -> str:
+    """A pod's mark in ``BOUND_WITH``."""
+    return f"{crc32(uid.encode()):08x}"
 
 
 class GangSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,11 +47,23 @@ class Gang:
     ``partly``: a bind ended with fewer than its minimum bound; until it is repaired the bound count under every policy.
     """
 
-    __slots__ = ("bound", "own", "partly", "pending", "planned", "pod_group", "ref", "satisfied_phase", "sent")
+    __slots__ = (
+        "bound",
+        "bound_with",
+        "own",
+        "partly",
+        "pending",
+        "planned",
+        "pod_group",
+        "ref",
+        "satisfied_phase",
+        "sent",
+    )
 
     def __init__(self, ref: GangRef) -> None:
         self.ref = self.own = ref
         self.sent: set[str] = set()
+        self.bound_with: set[str] = set()
         self.pod_group = False
         self.satisfied_phase = False
         self.partly = False
@@ -99,6 +123,8 @@ class GangBook:
             gang.planned.pop(uid, None)
             gang.sent.discard(uid)
             gang.bound.add(uid)
+            if BOUND_WITH in pod.annotations:
+                gang.bound_with.update(pod.annotations[BOUND_WITH].split(","))
             if len(gang.bound) >= (gang.ref.min or 0):
                 gang.partly = False
         elif uid in gang.planned:
@@ -118,6 +144,8 @@ class GangBook:
         gang.planned.pop(uid, None)
         gang.sent.discard(uid)
         gang.bound.discard(uid)
+        if not gang.bound:
+            gang.bound_with.clear()
         if not gang.members:
             self._unlist(gang)
             del self.gangs[id_]
@@ -259,11 +287,18 @@ class GangBook:
         """Whether ``waiting`` placed members (spec 20 section 3.2, Permit) are enough under the match policy."""
         minimum = gang.ref.min or 0
         policy = self.policy(gang)
-        if policy == keys.ONLY_WAITING and not gang.partly:
+        partly = gang.partly or self._left_out(gang)
+        if policy == keys.ONLY_WAITING and not partly:
             return waiting >= minimum
-        if gang.partly or policy == keys.WAITING_AND_RUNNING:
+        if partly or policy == keys.WAITING_AND_RUNNING:
             return waiting + len(gang.bound) >= minimum
         return waiting >= minimum or self.once_satisfied(gang)
+
+    def _left_out(self, gang: Gang) -> bool:
+        """Whether the bind that bound the gang's members left out one that still waits."""
+        if not gang.bound_with or len(gang.bound) >= (gang.ref.min or 0):
+            return False
+        return any(mark(uid) in gang.bound_with for uid in (*gang.pending, *gang.planned))
 
     def hold(self, pod: PodRef) -> str | None:
         """Why a pod must not be tried yet, in upstream's words; None: it may."""
