@@ -364,7 +364,8 @@ def test_g32_a_deactivated_unit_holds_its_quota_until_its_pods_are_gone() -> Non
     for name in ("a", "b"):
         lived.engine.reporter.put(f"ns/{name}", pod(name))
     written = lived.settle()
-    assert [kind for kind, _ in written if kind != "event"] == ["job", "unit"]
+    assert [kind for kind, _ in written if kind != "event"] == ["job", "unit", "job"]
+    assert lived.job["status"]["conditions"][-1]["message"] == "Job Enqueued"
     assert lived.job["spec"]["runPolicy"]["suspend"] is True
     assert MARK not in lived.job["metadata"]["annotations"]
     status = lived.unit["status"]

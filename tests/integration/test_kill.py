@@ -103,6 +103,12 @@ async def test_every_job_finishes_exactly_once(own_up: Callable[..., Up]) -> Non
             up.kill(service)
             await until(restarted(up, service, before), 30)
         await until(reached(JOBS), 180)
+
+        async def units_over() -> bool:
+            units, _ = await api.list("queueunits.scheduling.x-k8s.io")
+            return all((unit.get("status") or {}).get("phase") in ("Succeed", "Failed") for unit in units)
+
+        await until(units_over, 10)  # each follows its job
         changes = list(history.changes())
         await history.stop()
 

@@ -41,10 +41,19 @@ def test_a_life_in_conditions() -> None:
     assert brief(mirror([], "Failed", "Failed", 0.0)) == {"Finished": "True/Failed"}
 
 
-@pytest.mark.parametrize("phase", ["SchedFailed", "Reserved", "nonsense"])
-def test_phases_that_are_not_built_touch_nothing(phase: str) -> None:
+@pytest.mark.parametrize(
+    ("phase", "reserved", "admitted"),
+    [
+        ("Reserved", "True/QuotaReserved", "False/WaitingForAdmissionChecks"),
+        ("SchedReady", "True/QuotaReserved", "True/Admitted"),
+        ("SchedSucceed", "True/QuotaReserved", "True/Admitted"),
+        ("SchedFailed", "False/WaitingForQuota", "False/SchedulingFailed"),
+        ("nonsense", "False/WaitingForQuota", "False/Pending"),
+    ],
+)
+def test_phases_of_checks_and_reservations(phase: str, reserved: str, admitted: str) -> None:
     held = mirror([], "Enqueued", "wait", 100.0)
-    assert mirror(held, phase, "x", 200.0) == held
+    assert brief(mirror(held, phase, "x", 200.0)) == {"QuotaReserved": reserved, "Admitted": admitted}
 
 
 def meta(traceparent: str) -> ObjectMeta:

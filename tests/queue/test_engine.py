@@ -177,6 +177,18 @@ def test_decision_one_carries_the_claim_and_decision_two_follows_the_stream() ->
     assert body["metadata"]["annotations"]["koord-queue/job-dequeue-timestamp"] == allocated
 
 
+def test_odd_conditions_of_a_job_are_left_alone() -> None:
+    engine = made_engine()
+    job = put_job(engine)
+    put_unit(engine, created(engine), 2, phase="Enqueued")
+    for version, odd in enumerate(([7, {"type": "Created", "status": "True"}], {"type": "Created"}, "x"), 3):
+        job = {**job, "metadata": {**job["metadata"], "resourceVersion": str(version)}, "status": {"conditions": odd}}
+        engine.on_job(TFJOBS.token, "team/a", job, 1)
+        engine.reconcile()
+        written = [each for each in settle(engine) if isinstance(each, Patch)]
+        assert [each for each in written if each.target.resource == TFJOBS.token] == []
+
+
 def test_a_finished_rayjob_holds_its_room_while_its_cluster_lives() -> None:
     engine = made_engine()
     job = {

@@ -95,6 +95,27 @@ async def test_a_suspended_job_waits_is_admitted_runs_and_ends(mini: MiniCluster
     assert not mini.untraced
 
 
+async def test_a_job_that_waits_shows_it(mini: MiniCluster) -> None:
+    def queuing(name: str) -> dict[str, Any]:
+        conditions = (mini.get(TFJOBS, f"team/{name}") or {}).get("status", {}).get("conditions", [])
+        return next((each for each in conditions if each["type"] == "Queuing"), {})
+
+    await mini.put(ELASTIC_QUOTAS, quota("q", "2"))
+    await start_queue(mini)
+    await mini.put(TFJOBS, tfjob("a", "q"))
+    await until(lambda: _resumed(mini, "a"), "a is let go at once")
+    created = {"status": {"conditions": [{"type": "Created", "status": "True"}]}}
+    await mini.put(TFJOBS, {**tfjob("b", "q"), **created})
+    shown = await until(lambda: queuing("b"), "b shows that it waits")
+    assert (shown["status"], shown["message"]) == ("True", "Job Enqueued")
+    await mini.delete(TFJOBS, "team/a")
+    await until(lambda: _resumed(mini, "b"), "b is let go")
+    shown = await until(lambda: queuing("b").get("status") == "False" and queuing("b"), "and shows it")
+    assert shown["message"] == "Job Dequeued"
+    job = mini.get(TFJOBS, "team/b")
+    assert job is not None and [each["type"] for each in job["status"]["conditions"]] == ["Created", "Queuing"]
+
+
 async def test_queues_follow_their_quotas(mini: MiniCluster) -> None:
     await start_queue(mini)
     body = quota("vision", "48", "research", **{"koord-queue/queue-policy": "Priority"})

@@ -24,6 +24,8 @@ class _Row(msgspec.Struct, frozen=True):
     only_present: bool = False
 
 
+_ADMITTED_ROWS = (_Row(QUOTA_RESERVED, "True", "QuotaReserved"), _Row(ADMITTED, "True", "Admitted"))
+
 _ROWS: dict[str, tuple[_Row, ...]] = {
     "Enqueued": (
         _Row(QUOTA_RESERVED, "False", ""),
@@ -31,7 +33,14 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
         _Row(PODS_READY, "False", "Pending", only_present=True),
         _Row(EVICTED, "False", "Requeued", only_present=True),
     ),
-    "Dequeued": (_Row(QUOTA_RESERVED, "True", "QuotaReserved"), _Row(ADMITTED, "True", "Admitted")),
+    "Reserved": (
+        _Row(QUOTA_RESERVED, "True", "QuotaReserved"),
+        _Row(ADMITTED, "False", "WaitingForAdmissionChecks"),
+    ),
+    "Dequeued": _ADMITTED_ROWS,
+    "SchedReady": _ADMITTED_ROWS,
+    "SchedSucceed": _ADMITTED_ROWS,
+    "SchedFailed": (_Row(ADMITTED, "False", "SchedulingFailed"),),
     "Running": (
         _Row(QUOTA_RESERVED, "True", "QuotaReserved"),
         _Row(ADMITTED, "True", "Admitted"),

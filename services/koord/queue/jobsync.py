@@ -6,7 +6,9 @@ import msgspec
 
 from koord.accounting.requests import add, pod_request, resource_list
 from koord.kube.conditions import find
+from koord.kube.jobs import reading
 from koord.kube.jobs.kind import MAX_POD_SETS, Job, JobError, JobKind, JobStatus, PodSetSpec
+from koord.kube.jobs.kubeflow import QUEUING
 from koord.kube.jobs.naming import unit_name
 from koord.kube.jobs.priority import resolve
 from koord.kube.meta import ObjectMeta, without_nulls
@@ -95,7 +97,9 @@ class JobSync:
         elif unit_key is None:
             self._create(entry, spec)
         else:
-            self._follow(entry, self._world.units[unit_key], spec)
+            unit = self._world.units[unit_key]
+            self._follow(entry, unit, spec)
+            self._show_queuing(entry, entry.facts, unit)
 
     # The unit's spec ----------------------------------------------------------------------------------------------
 
@@ -158,6 +162,27 @@ class JobSync:
             patch.setdefault("spec", {})["queue"] = queue
         if patch and self._desk.free(QUEUE_UNITS, view.metadata):
             self._desk.patch(QUEUE_UNITS, view.metadata, patch)
+
+    def _show_queuing(self, entry: JobEntry, facts: JobFacts, unit: UnitEntry) -> None:
+        """The job's own condition Queuing, of kinds that have one: True once it waits, False once it is let go.
+
+        A job that is admitted at once never shows it: an admitted job is resumed first. The first condition of all is
+        the operator's to write, some take a job without any for a new one.
+        """
+        kind, job, meta = entry.kind, entry.object, entry.meta
+        waits = facts.suspended and unit.view.status.phase in ("Enqueued", "TimeoutBackoff")
+        conditions = reading.conditions(job)
+        if not conditions or not (waits or (not facts.suspended and reading.condition_true(conditions, QUEUING))):
+            return
+        if meta.deletion_timestamp is not None or not self._desk.free(kind.resource, meta):
+            return
+        try:
+            patch = kind.status_patch(job, queuing=waits, now=self._desk.now_s)
+        except JobError:
+            return  # an odd entry among the conditions is somebody else's: the list is left as it is
+        if patch is not None:
+            trace = self._desk.trace_of(unit.view.metadata)
+            self._desk.patch(kind.resource, meta, patch, subresource="status", trace=trace)
 
 
 def unit_object(

@@ -141,7 +141,7 @@ class Reporter:
         self._fewer_since.pop(key, None)
         # A zero is written as such: an empty spec.resource would mean spec.request.
         resources = resource_list({name: wanted.get(name, 0) for name in names})
-        self._desk.patch(QUEUE_UNITS, view.metadata, {"spec": {"resource": resources}}, lane="event")
+        self._desk.patch(QUEUE_UNITS, view.metadata, {"spec": {"resource": resources}})
         return True
 
     def _count(self, state: tuple[str, str, bool, bool], sign: int) -> None:
