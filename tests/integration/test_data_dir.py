@@ -1,21 +1,17 @@
 """``koord up --data-dir``: the API server killed among running jobs, and the whole cluster started again."""
 
 import asyncio
-import json
-from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from koord.cli.api import connect
 from koord.cli.demo import scenario
-from koord.cli.demo.checker import Checker
 from koord.cli.demo.history import History
 from koord.localcluster.clusterapi import ApiError
 from tests.integration.conftest import Up
-from tests.integration.test_kill import JOB_RESOURCES, _owner, create, expected_pods, over, restarted, until
+from tests.integration.exactly_once import create, finished, judge, restarted, until
 
 JOBS = 30
 
@@ -33,24 +29,20 @@ async def test_jobs_in_flight_finish_exactly_once_over_a_kill_of_the_api_server(
             await create(api, manifest)
         await asyncio.gather(*(create(api, job) for job in jobs))
 
-        async def finished() -> int:
+        async def over() -> int:
             try:
-                found = [await api.list(resource) for resource in JOB_RESOURCES.values()]
+                return await finished(api)
             except (ApiError, OSError):
                 return 0
-            kinds = list(JOB_RESOURCES)
-            return sum(
-                over(job | {"kind": kind}) for kind, (items, _) in zip(kinds, found, strict=True) for job in items
-            )
 
         async def some() -> bool:
-            return await finished() >= JOBS // 6
+            return await over() >= JOBS // 6
 
         async def every() -> bool:
-            return await finished() >= JOBS
+            return await over() >= JOBS
 
         await until(some, 120)
-        assert await finished() < JOBS - 5, "too few jobs are in flight for a kill to mean anything"
+        assert await over() < JOBS - 5, "too few jobs are in flight for a kill to mean anything"
         before, where = up.ready["pids"]["apiserver"], up.kubeconfig.read_text()
         up.kill("apiserver")
         await until(restarted(up, "apiserver", before), 60)
@@ -60,24 +52,7 @@ async def test_jobs_in_flight_finish_exactly_once_over_a_kill_of_the_api_server(
         await history.stop()
 
     assert history.gaps == 0, "the server no longer held the versions of its earlier life"
-    assert Checker().run(changes) == []
-    made: dict[tuple[str, str], set[str]] = defaultdict(set)
-    admitted: Counter[str] = Counter()
-    phases: dict[str, str] = {}
-    for change in changes:
-        item: dict[str, Any] = json.loads(change.raw)
-        meta = item["metadata"]
-        if change.resource == "pods":
-            made[(meta["namespace"], _owner(item))].add(meta["uid"])
-        elif change.resource.startswith("queueunits."):
-            phase = (item.get("status") or {}).get("phase", "")
-            if phase == "Dequeued" and phases.get(meta["uid"]) != "Dequeued":
-                admitted[meta["name"]] += 1
-            phases[meta["uid"]] = phase
-    for job in jobs:
-        key = (job["metadata"]["namespace"], job["metadata"]["name"])
-        assert len(made[key]) == expected_pods(job), f"{job['kind']} {key}: pods were made more than once"
-    assert set(admitted.values()) == {1}, f"admitted more than once: {admitted.most_common(3)}"
+    judge(changes, jobs)
 
 
 @pytest.mark.slow
@@ -108,11 +83,7 @@ async def test_the_whole_cluster_comes_back(own_up: Callable[..., Up], tmp_path:
         assert names <= {quota["metadata"]["name"] for quota in quotas}
 
         async def done() -> bool:
-            found = 0
-            for kind, resource in JOB_RESOURCES.items():
-                items, _ = await api.list(resource)
-                found += sum(over(job | {"kind": kind}) for job in items)
-            return found == JOBS
+            return await finished(api) == JOBS
 
         await until(done, 180)
 

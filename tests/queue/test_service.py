@@ -143,7 +143,7 @@ async def test_a_policy_that_is_not_built_admits_nothing(mini: MiniCluster) -> N
     await mini.put(TFJOBS, tfjob("a", "q"))
     await until(lambda: "spec.queuePolicy" in unit_of(mini, "a" + TF).get("status", {}).get("message", "")
                 if phase(mini, "a" + TF) == "Enqueued" else False, "the unit says so")  # fmt: skip
-    assert "AddQueueFail" in reasons(mini)
+    await until(lambda: "AddQueueFail" in reasons(mini), "an event tells it")
     await mini.edit(ELASTIC_QUOTAS, "quotas/q", {"metadata": {"labels": {"koord-queue/queue-policy": "Priority"}}})
     await until(lambda: phase(mini, "a" + TF) == "Dequeued", "a known policy admits")
 
@@ -255,7 +255,7 @@ async def test_a_job_that_its_user_lets_go_is_charged_and_left_alone(mini: MiniC
     assert unit_of(mini, "b" + TF)["status"]["message"] == "Dequeued because the job runs outside the queue"
     await status(mini, "b", "Running")
     await until(lambda: phase(mini, "b" + TF) == "Running", "runs")
-    assert "ResumedOutsideQueue" in reasons(mini)
+    await until(lambda: "ResumedOutsideQueue" in reasons(mini), "an event tells it")
     job = mini.get(TFJOBS, "team/b")
     assert job is not None and job["spec"]["runPolicy"]["suspend"] is False
     item = (await mini.ledger.items("admitted/"))["admitted/q"]
@@ -291,7 +291,7 @@ async def test_a_deactivated_job_is_suspended_and_gives_its_room_back_with_its_p
     await until(lambda: phase(mini, "a" + TF) == "Enqueued", "a is evicted")
     job = mini.get(TFJOBS, "team/a")
     assert job is not None and job["spec"]["runPolicy"]["suspend"] is True
-    assert "Deactivated" in reasons(mini)
+    await until(lambda: "Deactivated" in reasons(mini), "an event tells it")
     item = (await mini.ledger.items("admitted/"))["admitted/q"]
     assert item.used.get("cpu", 0) > 0
     await mini.delete(PODS, "team/a-0")
@@ -391,7 +391,7 @@ async def test_a_unit_without_a_job_is_admitted_too(mini: MiniCluster) -> None:
     broken = {"metadata": {"name": "odd", "namespace": "team", "labels": labels}, "spec": {"request": {"cpu": "2x"}}}
     await mini.put(QUEUE_UNITS, broken)
     await until(lambda: "2x" in unit_of(mini, "odd").get("status", {}).get("message", ""), "told why not")
-    assert "InvalidQueueUnit" in reasons(mini)
+    await until(lambda: "InvalidQueueUnit" in reasons(mini), "an event tells it")
 
 
 async def test_the_unit_follows_its_job_while_it_waits(mini: MiniCluster) -> None:

@@ -4,15 +4,15 @@ from typing import Any
 
 import msgspec
 
-from koord.accounting.requests import add, pod_request, resource_list
+from koord.accounting.jobs import job_total
+from koord.accounting.requests import resource_list
 from koord.kube.conditions import find
 from koord.kube.jobs import reading
 from koord.kube.jobs.kind import MAX_POD_SETS, Job, JobError, JobKind, JobStatus, PodSetSpec
 from koord.kube.jobs.kubeflow import QUEUING
 from koord.kube.jobs.naming import unit_name
 from koord.kube.jobs.priority import resolve
-from koord.kube.meta import ObjectMeta, without_nulls
-from koord.kube.pods import PodTemplate
+from koord.kube.meta import ObjectMeta
 from koord.kube.protocol import queue as keys
 from koord.kube.protocol.quota import NAME, quota_label
 from koord.kube.protocol.trace import TRACEPARENT
@@ -106,9 +106,7 @@ class JobSync:
     def _spec(self, entry: JobEntry) -> UnitSpec:
         job, meta, kind = entry.object, entry.meta, entry.kind
         pod_sets = kind.pod_sets(job)
-        total: dict[str, int] = {}
-        for part in pod_sets:
-            add(total, _request(part), part.count)
+        total = job_total(pod_sets)
         if too_much := uncountable(total):
             raise JobError("the job's total", too_much)
         classes = {name: found.value for name, found in self._world.priority_classes.items()}
@@ -259,17 +257,6 @@ def _switches(view: QueueUnit, spec: UnitSpec) -> dict[str, Any]:
     if spec.max_seconds != view.spec.maximum_execution_time_seconds:
         changed["maximumExecutionTimeSeconds"] = spec.max_seconds
     return changed
-
-
-def _request(part: PodSetSpec) -> dict[str, int]:
-    try:
-        template = msgspec.convert(part.template, PodTemplate)
-    except msgspec.ValidationError:
-        template = msgspec.convert(without_nulls(part.template), PodTemplate)
-    try:
-        return pod_request(template.spec)
-    except QuantityError as error:
-        raise JobError(f"pod set {part.name}: template", str(error)) from error
 
 
 def _pod_set(part: PodSetSpec) -> dict[str, Any]:

@@ -8,6 +8,7 @@ refused and where no room came free since), so a queue changes its policy in pla
 """
 
 import heapq
+from collections.abc import Iterator
 from typing import Protocol
 
 from koord.queue.ordering import Rank
@@ -26,7 +27,9 @@ class Walk(Protocol):
     ``blocked``: quotas of which nobody is handed out any more in this pass, because a unit of theirs did not fit.
     """
 
-    blocked: set[str]
+    @property
+    def blocked(self) -> set[str]:
+        """See above."""
 
     def next(self) -> Waiting | None:
         """The unit to try now; None at the end of the pass."""
@@ -53,53 +56,7 @@ class PriorityPolicy:
 
     def walk(self, waiting: WaitingUnits, max_depth: int | None) -> Walk:
         """A pass that touches each shape once, or the first ``max_depth`` units where the queue sets a depth."""
-        return _ShapeWalk(waiting) if max_depth is None else _DepthWalk(waiting, max_depth)
-
-
-class _ShapeWalk:
-    """Merges the shapes' ordered lists lazily: a refused shape costs one try however many units it has."""
-
-    def __init__(self, waiting: WaitingUnits) -> None:
-        self.blocked: set[str] = set()
-        # A copy of each list's reference and a position: units leave the buckets only after the cycle.
-        self._buckets = list(waiting.heads())
-        self._heap: list[tuple[Rank, int, int]] = [(bucket[0][0], i, 0) for i, bucket in enumerate(self._buckets)]
-        heapq.heapify(self._heap)
-        self._refused: set[Shape] = set()
-
-    def next(self) -> Waiting | None:
-        while self._heap:
-            _, bucket_index, at = heapq.heappop(self._heap)
-            bucket = self._buckets[bucket_index]
-            unit = bucket[at][1]
-            if unit.shape in self._refused:
-                continue
-            if at + 1 < len(bucket):
-                heapq.heappush(self._heap, (bucket[at + 1][0], bucket_index, at + 1))
-            return unit
-        return None
-
-    def refused(self, unit: Waiting) -> None:
-        self._refused.add(unit.shape)
-
-
-class _DepthWalk:
-    """The first units in order, those of refused shapes passed over but counted."""
-
-    def __init__(self, waiting: WaitingUnits, depth: int) -> None:
-        self.blocked: set[str] = set()
-        self._units = waiting.ordered(depth)
-        self._waiting = waiting
-        self._refused: set[Shape] = set()
-
-    def next(self) -> Waiting | None:
-        for unit in self._units:
-            if unit.shape not in self._refused and self._waiting.refusal(unit.shape) is None:
-                return unit
-        return None
-
-    def refused(self, unit: Waiting) -> None:
-        self._refused.add(unit.shape)
+        return _walk(_PassOver(waiting), waiting, max_depth)
 
 
 class BlockPolicy:
@@ -115,57 +72,84 @@ class BlockPolicy:
 
     def walk(self, waiting: WaitingUnits, max_depth: int | None) -> Walk:
         """A pass that meets, of each quota, no unit behind the first one that does not fit."""
-        return _BlockShapeWalk(waiting) if max_depth is None else _BlockDepthWalk(waiting, max_depth)
+        return _walk(_HoldQuota(waiting), waiting, max_depth)
 
 
-class _BlockShapeWalk:
-    """Merges all shapes' ordered lists, known refusals included: such a unit blocks without being tried."""
+class _PassOver:
+    """What a refusal means under Priority: units of that shape are passed over."""
 
     def __init__(self, waiting: WaitingUnits) -> None:
         self.blocked: set[str] = set()
         self._waiting = waiting
-        self._buckets = list(waiting.heads(skip_refused=False))
-        self._heap: list[tuple[Rank, int, int]] = [(bucket[0][0], i, 0) for i, bucket in enumerate(self._buckets)]
-        heapq.heapify(self._heap)
+        self._refused: set[Shape] = set()
 
-    def next(self) -> Waiting | None:
-        while self._heap:
-            _, bucket_index, at = heapq.heappop(self._heap)
-            bucket = self._buckets[bucket_index]
-            unit = bucket[at][1]
-            if unit.quota in self.blocked:
-                continue
-            if self._waiting.refusal(unit.shape) is not None:
-                self.blocked.add(unit.quota)
-                continue
-            if at + 1 < len(bucket):
-                heapq.heappush(self._heap, (bucket[at + 1][0], bucket_index, at + 1))
-            return unit
-        return None
+    def skips(self, unit: Waiting) -> bool:
+        return unit.shape in self._refused or self._waiting.refusal(unit.shape) is not None
 
     def refused(self, unit: Waiting) -> None:
-        self.blocked.add(unit.quota)
+        self._refused.add(unit.shape)
 
 
-class _BlockDepthWalk:
-    """The first units in order, those of blocked quotas passed over but counted."""
+class _HoldQuota:
+    """What a refusal means under Block, one known from earlier included: nothing more of that quota is handed out."""
 
-    def __init__(self, waiting: WaitingUnits, depth: int) -> None:
+    def __init__(self, waiting: WaitingUnits) -> None:
         self.blocked: set[str] = set()
-        self._units = waiting.ordered(depth)
         self._waiting = waiting
 
-    def next(self) -> Waiting | None:
-        for unit in self._units:
-            if unit.quota in self.blocked:
-                continue
-            if self._waiting.refusal(unit.shape) is None:
-                return unit
+    def skips(self, unit: Waiting) -> bool:
+        if unit.quota not in self.blocked and self._waiting.refusal(unit.shape) is not None:
             self.blocked.add(unit.quota)
-        return None
+        return unit.quota in self.blocked
 
     def refused(self, unit: Waiting) -> None:
         self.blocked.add(unit.quota)
+
+
+_Rule = _PassOver | _HoldQuota
+
+
+class _OrderedWalk:
+    """A walk over units in their order, less those that the rule skips."""
+
+    def __init__(self, units: Iterator[Waiting], rule: _Rule) -> None:
+        self._units = units
+        self._rule = rule
+
+    @property
+    def blocked(self) -> set[str]:
+        return self._rule.blocked
+
+    def next(self) -> Waiting | None:
+        return next((unit for unit in self._units if not self._rule.skips(unit)), None)
+
+    def refused(self, unit: Waiting) -> None:
+        self._rule.refused(unit)
+
+
+def _walk(rule: _Rule, waiting: WaitingUnits, max_depth: int | None) -> Walk:
+    """By shapes, or by units where only the first ``max_depth`` count, the skipped ones included."""
+    return _OrderedWalk(_by_shape(waiting, rule) if max_depth is None else waiting.ordered(max_depth), rule)
+
+
+def _by_shape(waiting: WaitingUnits, rule: _Rule) -> Iterator[Waiting]:
+    """Merges the shapes' ordered lists lazily: a skipped shape costs one look however many units it has.
+
+    A shape is of one quota, so what makes its first unit be skipped holds for those behind it.
+    """
+    # A copy of each list's reference and a position: units leave the buckets only after the cycle.
+    buckets = list(waiting.heads())
+    heap: list[tuple[Rank, int, int]] = [(bucket[0][0], i, 0) for i, bucket in enumerate(buckets)]
+    heapq.heapify(heap)
+    while heap:
+        _, bucket_index, at = heapq.heappop(heap)
+        bucket = buckets[bucket_index]
+        unit = bucket[at][1]
+        if rule.skips(unit):
+            continue
+        if at + 1 < len(bucket):
+            heapq.heappush(heap, (bucket[at + 1][0], bucket_index, at + 1))
+        yield unit
 
 
 BUILT: dict[str, type[PriorityPolicy] | type[BlockPolicy]] = {

@@ -125,11 +125,9 @@ class WaitingUnits:
         """Is there a unit whose shape is not known to be refused?"""
         return len(self._refused) < len(self._buckets)
 
-    def heads(self, *, skip_refused: bool = True) -> Iterator[list[tuple[Rank, Waiting]]]:
+    def heads(self) -> Iterator[list[tuple[Rank, Waiting]]]:
         """The ordered units of each shape, one list per shape."""
-        for shape, bucket in self._buckets.items():
-            if not (skip_refused and shape in self._refused):
-                yield bucket
+        return iter(self._buckets.values())
 
     def ordered(self, limit: int | None = None) -> Iterator[Waiting]:
         """All units in their order, at most ``limit``; positions are published from this."""
