@@ -23,6 +23,7 @@ an answer for a row must therefore not depend on which other rows are in the win
 A plugin that raises makes the pod unschedulable with the plugin's name in the message; the loop goes on.
 """
 
+import abc
 from collections.abc import Hashable, Mapping
 from typing import ClassVar, Literal, NamedTuple
 
@@ -76,7 +77,7 @@ class Reason(NamedTuple):
     resolvable: bool = True
 
 
-class Plugin:
+class Plugin(abc.ABC):
     """What every plugin has. ``events`` are those that may help a pod that this plugin rejected."""
 
     name: ClassVar[str]
@@ -87,17 +88,17 @@ class Plugin:
 class PreEnqueuePlugin(Plugin):
     """May hold a pod back before it enters the queue ("gated"): no event, no condition, no backoff."""
 
+    @abc.abstractmethod
     def pre_enqueue(self, pod: PodRef) -> str | None:
         """Why the pod must wait, or None. Asked again on the pod's own updates and on the plugin's events."""
-        raise NotImplementedError
 
 
 class PreFilterPlugin(Plugin):
     """Judges a pod as a whole, once per attempt, before any node is looked at."""
 
+    @abc.abstractmethod
     def prefilter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """Terms of the class, or None: nothing to judge."""
-        raise NotImplementedError
 
     def prefilter(self, terms: Terms) -> str | None:
         """Why no pod of this class may be placed now, or None. Runs for every pod: keep it at microseconds."""
@@ -113,20 +114,20 @@ class FilterPlugin(Plugin):
 
     filter_locality: ClassVar[Locality] = "usage"
 
+    @abc.abstractmethod
     def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """Terms of the class, or None: every row passes."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def filter(self, terms: Terms, window: Window) -> Bools:
         """True where a pod of the class can go. The array may be kept by the caller: return a new one."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
         """Why rows are refused. A row may have several reasons; it has one exactly where ``filter`` is False.
 
         Called only when no row is feasible, so it may be slow.
         """
-        raise NotImplementedError
 
 
 class ScorePlugin(Plugin):
@@ -135,13 +136,13 @@ class ScorePlugin(Plugin):
     score_locality: ClassVar[Locality] = "usage"
     normalized: ClassVar[bool] = False
 
+    @abc.abstractmethod
     def score_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """Terms of the class, or None: the plugin adds nothing for it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def score(self, terms: Terms, window: Window) -> Floats:
         """Score of each row, infeasible rows included (their value is not used)."""
-        raise NotImplementedError
 
     def normalize(self, terms: Terms, raw: Floats, low: float, high: float) -> Floats:
         """Final scores from raw ones. ``low`` and ``high`` are the extremes of ``raw`` over the feasible rows.
@@ -149,19 +150,19 @@ class ScorePlugin(Plugin):
         Only called if ``normalized``. Must work element by element: when the extremes move, all rows are normalised
         anew, otherwise only those that changed.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{self.name} is normalized and has no normalize")
 
 
 class AssignPlugin(Plugin):
     """Keeps books on pods that have a node, whoever gave it to them."""
 
+    @abc.abstractmethod
     def assigned(self, pod: PodRef, footprint: Footprint) -> None:
         """A pod counts as having a node now (planned, being bound, or seen bound). Told again when the pod changed."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def unassigned(self, pod: PodRef, footprint: Footprint) -> None:
         """It no longer does."""
-        raise NotImplementedError
 
 
 class PluginError(Exception):
