@@ -169,6 +169,23 @@ async def test_a_killed_redis_is_empty_unless_persistent() -> None:
             await server.stop()
 
 
+async def test_a_redis_that_is_loading_its_data_is_not_started_yet() -> None:
+    server = RedisServer(persistent=True)
+    await server.start()
+    try:
+        client = redis.from_url(server.url)
+        await client.eval("for i = 1, 200000 do redis.call('set', 'k' .. i, string.rep('v', 200)) end", 0)
+        await client.waitaof(1, 0, 10_000)
+        await client.aclose()
+        await server.kill()
+        await server.restart(empty=False)
+        client = redis.from_url(server.url, retry=None)
+        assert await client.dbsize() == 200_000
+        await client.aclose()
+    finally:
+        await server.stop()
+
+
 _PARENT = """
 import asyncio, sys
 from koord.localcluster.servers import NatsServer, RedisServer

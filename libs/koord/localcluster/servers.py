@@ -326,15 +326,14 @@ class RedisServer(Server):
     async def _is_ours(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool | None:
         writer.write(b"INFO server\r\n")
         header = await reader.readline()
-        if header.startswith(b"-LOADING"):
-            return None
         if not header.startswith(b"$"):
             return False
         body = await reader.readexactly(int(header[1:]) + 2)
-        for line in body.split(b"\r\n"):
-            if line.startswith(b"process_id:"):
-                return int(line.removeprefix(b"process_id:")) == self.pid
-        return False
+        if b"\r\nprocess_id:%d\r\n" % (self.pid or 0) not in body:
+            return False
+        # INFO is answered while the data are still being loaded, commands are not.
+        writer.write(b"PING\r\n")
+        return True if (await reader.readline()).startswith(b"+PONG") else None
 
     def _data(self) -> Sequence[Path]:
         return [self.directory / "appendonlydir", self.directory / "dump.rdb"]
