@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,13 +19,13 @@ import msgspec
 from koord.cli.apiprocess import ApiProcess
 from koord.cli.clusters import ClusterFile
 from koord.cli.errors import CommandError
+from koord.cli.replicas import SERVICES, slots
 from koord.localcluster.process import Child, LineSink, to_stderr
 from koord.localcluster.servers import NatsServer, RedisServer, ServerError, free_port
 from koord.localcluster.supervisor import Supervisor
 from koord.localcluster.tempdirs import TemporaryDirectory
 from koord.runtime.settings import read_file
 
-SERVICES = ("gateway", "reconciler", "quota", "queue", "scheduler")
 _READY_S = 60.0
 _POLL_S = 0.05
 
@@ -36,6 +36,7 @@ class LocalOptions(msgspec.Struct, frozen=True):
     ``config`` is a settings file that every service gets; what this process decides itself (addresses, the cluster's
     name) goes before it. ``log_level`` and ``scheduler_names`` left empty are the file's, or the defaults of ``up``.
     ``data_dir`` keeps the embedded API's objects over restarts of its process and of the whole cluster.
+    ``replicas`` says how many processes a service has, one unless named; their names are then ``gateway-1`` and so on.
     """
 
     cluster: str = "local"
@@ -49,6 +50,7 @@ class LocalOptions(msgspec.Struct, frozen=True):
     log_level: str = ""
     config: Path | None = None
     data_dir: Path | None = None
+    replicas: Mapping[str, int] = {}
 
 
 class LocalCluster:
@@ -127,8 +129,9 @@ class LocalCluster:
         if not self.kubeconfig:
             await self._start_api()
         # The reconciler opens the ledger and the gateway fills the bus; all retry, so they start at once.
-        await asyncio.gather(*(self._start_service(name) for name in self.options.services))
-        await asyncio.gather(*(self._wait_ready(name) for name in self.options.services))
+        processes = [(each, slot) for each in self.options.services for slot in slots(each, self.options.replicas)]
+        await asyncio.gather(*(self._start_service(service, slot) for service, slot in processes))
+        await asyncio.gather(*(self._wait_ready(slot) for _, slot in processes))
 
     async def _stop(self) -> None:
         for watcher in self._watchers:
@@ -174,13 +177,13 @@ class LocalCluster:
         self._sink(f"[apiserver] ended with code {code}; its objects are gone, so the cluster ends")
         self.lost.set()
 
-    async def _start_service(self, name: str) -> None:
-        port = self._http[name] = free_port()
-        argv = [sys.executable, "-m", "koord.cli.main", "run", name]
+    async def _start_service(self, service: str, slot: str) -> None:
+        port = self._http[slot] = free_port()
+        argv = [sys.executable, "-m", "koord.cli.main", "run", service]
         if self.options.config is not None:
             argv += ["--config", str(self.options.config)]
         env = self.environment() | {"KOORD_HTTP__PORT": str(port)}
-        await self._supervisor.add(Child(name, argv, env=env, sink=self._sink), stage=1)
+        await self._supervisor.add(Child(slot, argv, env=env, sink=self._sink), stage=1)
 
     def environment(self) -> dict[str, str]:
         """The environment of the services: where the servers are, and settings of this cluster."""

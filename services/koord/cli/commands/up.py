@@ -52,6 +52,15 @@ def up(
             show_default=False,
         ),
     ] = None,
+    replicas: Annotated[
+        str | None,
+        typer.Option(
+            "--replicas",
+            metavar="N",
+            help="Processes of each service, or gateway=2,scheduler=3 (setting local.replicas).",
+            show_default=False,
+        ),
+    ] = None,
     log_level: Annotated[
         str | None,
         typer.Option("--log-level", help="debug, info, warning (the default) or error.", show_default=False),
@@ -81,7 +90,8 @@ def up(
     except SubjectError as error:
         raise UsageProblem(f"--name: {error}") from error
 
-    binary = local_settings(config, redis).redis
+    settings = local_settings(config, redis, replicas)
+    binary = settings.redis
 
     options = LocalOptions(
         cluster=name,
@@ -93,6 +103,7 @@ def up(
         log_level=log_level or "",
         config=config.resolve() if config else None,
         data_dir=data_dir.resolve() if data_dir else None,
+        replicas=settings.processes(),
     )
     run(_serve(options, ready_file, kubeconfig_out))
 
