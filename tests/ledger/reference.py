@@ -67,7 +67,12 @@ class Reference(State):
                 return ClaimAnswer("busy", 0, self.epoch, (), member.uid, "")
             if not record:
                 fresh.append(member)
-        shorts = self.shorts(fresh)
+        shorts = self.shorts(fresh) if fresh else []
+        shorts += [
+            Short(guard.item, "", "guard", guard.version, 0, self.guard(guard.item))
+            for guard in request.guards
+            if fresh and guard.version >= 0 and guard.version != self.guard(guard.item)
+        ]
         if shorts:
             return ClaimAnswer("conflict", 0, self.epoch, tuple(shorts))
         if not fresh:
@@ -80,6 +85,7 @@ class Reference(State):
                 m.uid, "HELD", request.id, entry.token, owner, m.namespace, m.name, m.node, m.takes, trace=request.trace
             )
             entry.uids.append(m.uid)
+        self.bumped |= {guard.item for guard in request.guards if guard.bump}
         return ClaimAnswer("ok", entry.token, self.epoch)
 
     def shorts(self, members: Sequence[Member]) -> list[Short]:
@@ -95,13 +101,14 @@ class Reference(State):
                 must_be_open.add(take.item)
         shorts = []
         for item, amounts in needed.items():
+            version = self.guard(item) if item.startswith("node/") else 0
             if item in must_be_open and not self.is_open(item):
-                shorts.append(Short(item, "", "closed", 0, 0))
+                shorts.append(Short(item, "", "closed", 0, 0, version))
                 continue
             for key in sorted(checked[item]):
                 free = self.free(item, key)
                 if amounts[key] > 0 and free < amounts[key]:
-                    shorts.append(Short(item, key, "amount", amounts[key], int(max(free, 0))))
+                    shorts.append(Short(item, key, "amount", amounts[key], int(max(free, 0)), version))
         return shorts
 
     def advance(self, incarnation: str, items: Sequence[Advance], role_epoch: int) -> list[AdvanceAnswer]:
@@ -219,7 +226,8 @@ class Reference(State):
                 known = self.known.get(seen.item)
                 if known and number(seen.resource_version) < number(known.version):
                     return
-                self.known[seen.item] = Limits(True, dict(seen.limits), seen.resource_version)
+                generation = seen.generation or self.guard(seen.item)
+                self.known[seen.item] = Limits(True, dict(seen.limits), seen.resource_version, generation)
                 self.pressed.add(seen.item)
             case LimitSet():
                 self.known[seen.item] = Limits(True, dict(seen.limits))
@@ -272,6 +280,7 @@ class Reference(State):
         if not record:
             record = Entry(seen.uid, "", "", 0, "", seen.namespace, seen.name, node, ())
             self.records[seen.uid] = record
+            self.bumped |= set(seen.bumps) if isinstance(seen, PodSeen) else set()
         record.state, record.takes, record.version = "OBSERVED", seen.takes, seen.resource_version
         self.seen.append(seen.uid)
         self.tidy()
@@ -314,6 +323,7 @@ class Reference(State):
                 "amount",
                 self.total(item, key, "HELD", "BINDING", "OBSERVED"),
                 self.known[item].limits.get(key, 0),
+                self.guard(item),
             )
             for item in sorted(self.pressed)
             if item.startswith("node/") and self.is_open(item)

@@ -65,6 +65,7 @@ class Limits:
     open: bool
     limits: dict[str, int]
     version: str = ""
+    generation: int = 0
 
 
 def number(version: str) -> int:
@@ -85,6 +86,8 @@ class State:
     roles: dict[str, tuple[int, str]] = field(default_factory=dict)
     reports: list[Ended] = field(default_factory=list)
     report_items: set[str] = field(default_factory=set)
+    guards: dict[str, int] = field(default_factory=dict)
+    bumped: set[str] = field(default_factory=set)
 
     # ---- sums ----
 
@@ -135,12 +138,18 @@ class State:
                 {},
                 self.is_open(name),
                 self.refs(name),
-                0,
+                self.guard(name) if name in self.known else 0,
             )
         return found
 
     def free_amounts(self) -> dict[str, dict[str, float]]:
         return {name: {key: self.free(name, key) for key in self.keys(name)} for name in self.names()}
+
+    def guard(self, name: str) -> int:
+        """Its version. Terms get theirs from the clock: a test reads the new version of what is in ``bumped``."""
+        if name.startswith("node/"):
+            return self.known[name].generation if name in self.known else 0
+        return self.guards.get(name, 0)
 
     # ---- moves ----
 

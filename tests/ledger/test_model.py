@@ -20,6 +20,7 @@ from koord.ledger.client import Ledger
 from koord.ledger.model import (
     Advance,
     ClaimRequest,
+    Guard,
     ItemClosed,
     LimitSet,
     Member,
@@ -42,6 +43,7 @@ UNITS = [f"u{i}" for i in range(2)]
 NODES = ["n0", "n1", "n2"]
 CHAINS = [(), ("leaf", "root"), ("other", "root")]
 ACTORS = ["a", "b"]
+TERMS = ["term/x", "term/y"]
 
 amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu"]), st.integers(0, 3), min_size=1)
 limits = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu", "pods"]), st.integers(0, 8))
@@ -80,7 +82,7 @@ def observations(draw: st.DrawFn) -> Observation:
     version = draw(versions)
     match draw(st.integers(0, 8)):
         case 0:
-            return NodeSeen("node/" + draw(st.sampled_from(NODES)), draw(limits), version)
+            return NodeSeen("node/" + draw(st.sampled_from(NODES)), draw(limits), version, draw(st.integers(0, 3)))
         case 1:
             family = draw(st.sampled_from(["quota/", "admitted/"]))
             return LimitSet(family + draw(st.sampled_from(["leaf", "other", "root"])), draw(limits))
@@ -89,7 +91,8 @@ def observations(draw: st.DrawFn) -> Observation:
             return ItemClosed(item, draw(st.sampled_from(["", version])) if item.startswith("node/") else "")
         case 3 | 4 | 5:
             pod = draw(pods())
-            return PodSeen(pod.uid, "ns", pod.name, pod.node, pod.takes, version)
+            bumps = draw(st.lists(st.sampled_from(TERMS), max_size=1))
+            return PodSeen(pod.uid, "ns", pod.name, pod.node, pod.takes, version, tuple(bumps))
         case 6:
             return PodGone(draw(st.sampled_from(PODS)), "ns", "x", draw(st.sampled_from(["", version])))
         case 7:
@@ -156,24 +159,44 @@ class Machine(RuleBasedStateMachine):
         ledger, epoch = self.actors[actor], self.role_epoch(role, current)
         answer = self.do(ledger.observe(seen, role=role, role_epoch=epoch))
         assert answer == self.model.observe(ledger.epoch, role, epoch, ledger.incarnation, seen)
+        self.learn_guards()
+
+    def learn_guards(self) -> None:
+        """Versions come from the clock of Redis: take over those of the bumped guards, each above its last."""
+        found = self.do(self.actors["a"].guards(TERMS))
+        for term in self.model.bumped:
+            assert found[term] > self.model.guards.get(term, 0)
+            self.model.guards[term] = found[term]
+        self.model.bumped.clear()
+        assert found == {term: self.model.guard(term) for term in TERMS}
+
+    def guarded(self, kind: int) -> tuple[Guard, ...]:
+        """Guards at their version or next to it."""
+        if kind > 5:
+            return ()
+        name = TERMS[kind % 2] if kind < 4 else "node/" + NODES[kind % 2]
+        return (Guard(name, self.model.guard(name) - (kind % 3 == 0), bump=kind < 3),)
 
     # ---- what may happen ----
 
     @rule(
         actor=st.sampled_from(ACTORS),
-        claims=st.lists(st.tuples(member_lists(), flags, st.integers(0, 5)), min_size=1, max_size=3),
+        claims=st.lists(
+            st.tuples(member_lists(), flags, st.integers(0, 5), st.integers(0, 11)), min_size=1, max_size=3
+        ),
         old_epoch=st.integers(0, 19),
     )
-    def claim(self, actor: str, claims: list[tuple[tuple[Member, ...], bool, int]], old_epoch: int) -> None:
+    def claim(self, actor: str, claims: list[tuple[tuple[Member, ...], bool, int, int]], old_epoch: int) -> None:
         requests = []
-        for members, strict, kind in claims:
-            request = ClaimRequest(f"{actor}-{next(_numbers)}", members, strict=strict, trace="t")
+        for members, strict, kind, guard in claims:
+            guards = self.guarded(guard)
+            request = ClaimRequest(f"{actor}-{next(_numbers)}", members, (), guards, strict=strict, trace="t")
             if kind == 0 and self.sent:
                 request = self.sent[-1]
             elif kind == 1 and self.sent:
                 base = self.sent[len(members) % len(self.sent)]
                 known = self.model.claims.get(base.id)
-                request = ClaimRequest(base.id, members, token=known.token if known else 10**9)
+                request = ClaimRequest(base.id, members, (), guards, token=known.token if known else 10**9)
             else:
                 self.sent.append(request)
             requests.append(request)
@@ -183,6 +206,7 @@ class Machine(RuleBasedStateMachine):
         expected = self.model.claim(epoch, ledger.incarnation, requests)
         assert self.do(ledger.claim(requests)) == expected
         assert ledger.epoch == self.model.epoch
+        self.learn_guards()
 
     @rule(actor=st.sampled_from(ACTORS), index=st.integers(0, 50))
     def repeat(self, actor: str, index: int) -> None:
@@ -190,6 +214,7 @@ class Machine(RuleBasedStateMachine):
             request = self.sent[-1 - index % len(self.sent)]
             ledger = self.actors[actor]
             assert self.do(ledger.claim([request])) == self.model.claim(ledger.epoch, ledger.incarnation, [request])
+            self.learn_guards()
 
     @rule(actor=st.sampled_from(ACTORS))
     def renew(self, actor: str) -> None:

@@ -74,9 +74,12 @@ def folder() -> Folder:
 
 
 def test_a_node_is_told_when_its_room_changes_and_closed_when_it_goes(folder: Folder) -> None:
-    first = node()
-    assert folder.node(None, first, "1") == [NodeSeen("node/n1", {"cpu": 8000, "memory": 1 << 30, "pods": 110}, "1")]
-    assert folder.node(first, node(version="2", zone="a"), "2") == []  # a heartbeat, a label
+    first, room = node(), {"cpu": 8000, "memory": 1 << 30, "pods": 110}
+    assert folder.node(None, first, "1") == [NodeSeen("node/n1", room, "1", first.generation)]
+    assert folder.node(first, node(version="2"), "2") == []  # a heartbeat
+    labelled = node(version="2", zone="a")
+    assert folder.node(first, labelled, "2") == [NodeSeen("node/n1", room, "2", labelled.generation)]
+    assert labelled.generation != first.generation
     assert folder.node(first, node(cpu="4", version="3"), "3")[0].limits["cpu"] == 4000  # type: ignore[union-attr]
     assert folder.node(first, None, "4") == [ItemClosed("node/n1", "4")]
     assert len(folder.node(None, node(version="5"), "5")) == 1

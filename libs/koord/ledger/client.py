@@ -251,6 +251,12 @@ class Ledger:
             found.update(map(wire.item, rows))
         return found
 
+    async def guards(self, names: Collection[str]) -> dict[str, int]:
+        """The versions of these guards as they are now; 0 for one that was never raised."""
+        wanted = list(names)
+        versions: list[int] = await self._call("guards_v1", wire.pack(wanted))
+        return dict(zip(wanted, map(int, versions), strict=True))
+
     async def record(self, uid: str) -> Record | None:
         """The record of a pod or QueueUnit."""
         rows = await self._call("records_v1", wire.pack([uid]))

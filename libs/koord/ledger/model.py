@@ -59,10 +59,17 @@ class Slot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Guard(msgspec.Struct, frozen=True, array_like=True):
-    """A version that must still be current. Reserved: a claim that carries guards is refused today."""
+    """A rule that is no sum: ``version`` is what the claim was planned with; the ledger's must be the same.
+
+    ``node/<name>``: what the reconciler said with the node (``NodeSeen.generation``). Any other name is a term that
+    pods carry or match: 0 until it is bumped for the first time, raised by each claim with ``bump`` and each
+    ``PodSeen`` of an unclaimed pod that names it. Bumps by earlier claims of one batch do not count as a change. A
+    negative version is not compared (the claim only bumps).
+    """
 
     item: str
     version: int
+    bump: bool = False
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -101,7 +108,8 @@ class Short(msgspec.Struct, frozen=True, array_like=True):
     """One reason of a conflict.
 
     ``amount``: the claim needs ``needed`` of ``key`` in all, ``available`` is the most that would be admissible.
-    ``closed``: the item is unknown or closed. ``slot``: ``holder`` (a uid or a claim) has it.
+    ``closed``: the item is unknown or closed. ``slot``: ``holder`` (a uid or a claim) has it. ``guard``: it was planned
+    at version ``needed`` and is at ``version`` now.
     """
 
     item: str
@@ -192,11 +200,15 @@ class ReleaseAnswer(msgspec.Struct, frozen=True):
 
 
 class NodeSeen(msgspec.Struct, frozen=True):
-    """A node exists with these limits (allocatable; a missing key is 0). ``item`` is ``node/<name>``. Opens it."""
+    """A node exists with these limits (allocatable; a missing key is 0). ``item`` is ``node/<name>``. Opens it.
+
+    ``generation`` is the version of the node's guard, from ``koord.accounting.generation``; 0 leaves it as it is.
+    """
 
     item: str
     limits: Mapping[str, int]
     resource_version: str
+    generation: int = 0
 
 
 class LimitSet(msgspec.Struct, frozen=True):
@@ -214,7 +226,10 @@ class ItemClosed(msgspec.Struct, frozen=True):
 
 
 class PodSeen(msgspec.Struct, frozen=True):
-    """A live pod assigned to ``node``, charged with ``takes`` (rows 10-12; 5 or 9 if claimed for another node)."""
+    """A live pod assigned to ``node``, charged with ``takes`` (rows 10-12; 5 or 9 if claimed for another node).
+
+    ``bumps``: guards of the terms that the pod carries or matches, raised if it was not claimed (row 11).
+    """
 
     uid: str
     namespace: str
@@ -222,6 +237,7 @@ class PodSeen(msgspec.Struct, frozen=True):
     node: str
     takes: tuple[Take, ...]
     resource_version: str
+    bumps: tuple[str, ...] = ()
 
 
 class PodGone(msgspec.Struct, frozen=True):

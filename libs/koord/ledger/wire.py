@@ -98,8 +98,9 @@ def check_claim(request: ClaimRequest) -> None:
         raise LedgerRefused(f"claim {request.id}: it has no members")
     if len(members) > MAX_MEMBERS:
         raise LedgerRefused(f"claim {request.id}: {len(members)} members, at most {MAX_MEMBERS} can be claimed at once")
-    if request.guards:
-        raise LedgerRefused(f"claim {request.id}: guards are not judged yet")
+    for guard in request.guards:
+        if guard.bump and guard.item.startswith("node/"):
+            raise LedgerRefused(f"claim {request.id}: guard {guard.item}: a node's guard is the reconciler's to raise")
     if len(members) > 1 and len({member.uid for member in members}) != len(members):
         raise LedgerRefused(f"claim {request.id}: a uid is named twice")
 
@@ -207,7 +208,7 @@ def _observation(seen: Observation, arguments: list[bytes]) -> tuple[Any, ...]:
             if not node:
                 raise LedgerRefused(f"pod {seen.namespace}/{seen.name} ({uid}): seen without a node")
             version = _version(seen.resource_version, uid)
-            return "P", uid, seen.namespace, seen.name, node, _argument(arguments, seen.takes), version
+            return "P", uid, seen.namespace, seen.name, node, _argument(arguments, seen.takes), version, seen.bumps
         case UnitSeen(uid=uid):
             version = _version(seen.resource_version, uid)
             return "P", uid, seen.namespace, seen.name, "", _argument(arguments, seen.takes), version
@@ -220,7 +221,7 @@ def _observation(seen: Observation, arguments: list[bytes]) -> tuple[Any, ...]:
         case NodeSeen(item=item, limits=limits):
             if not item.startswith("node/"):
                 raise LedgerRefused(f"{item}: NodeSeen is for node/ items")
-            return "N", item, _bounded(limits), _version(seen.resource_version, item)
+            return "N", item, _bounded(limits), _version(seen.resource_version, item), seen.generation
         case LimitSet(item=item, limits=limits):
             if item.startswith("node/"):
                 raise LedgerRefused(f"{item}: LimitSet is not for node/ items")

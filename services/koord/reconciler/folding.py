@@ -40,7 +40,7 @@ class Folder:
         self.problems: list[tuple[str, MetaSight, str]] = []
         self._pods: dict[str, tuple[str, tuple[Take, ...]]] = {}
         self._units: dict[str, tuple[Take, ...]] = {}
-        self._nodes: dict[str, dict[str, int]] = {}
+        self._nodes: dict[str, tuple[dict[str, int], int]] = {}
         self._late: dict[str, tuple[PodSight | UnitSight, float]] = {}
 
     @property
@@ -80,10 +80,11 @@ class Folder:
         except QuantityError as error:
             self.problems.append(("Node", new.metadata, str(error)))
             return []  # the last good room stays in force
-        if self._nodes.get(name) == limits:
+        generation = new.generation
+        if self._nodes.get(name) == (limits, generation):
             return []
-        self._nodes[name] = limits
-        return [NodeSeen(node_item(name), limits, new.metadata.resource_version)]
+        self._nodes[name] = (limits, generation)
+        return [NodeSeen(node_item(name), limits, new.metadata.resource_version, generation)]
 
     # Quotas -------------------------------------------------------------------------------------------------------
 

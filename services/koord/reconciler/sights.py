@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from koord.accounting.generation import node_generation
 from koord.accounting.requests import pod_request
 from koord.kube.meta import ResourceList
 from koord.kube.pods import FAILED, SUCCEEDED, PodSpec
@@ -31,6 +32,7 @@ class MetaSight(msgspec.Struct, rename="camel", gc=False):
     resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
 
 
 class PodSpecSight(msgspec.Struct, rename="camel", gc=False):
@@ -86,11 +88,37 @@ class NodeStatusSight(msgspec.Struct, rename="camel", gc=False):
     allocatable: ResourceList | None = None
 
 
+class TaintSight(msgspec.Struct, gc=False):
+    """A taint."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpecSight(msgspec.Struct, gc=False):
+    """Who may be placed on a node."""
+
+    unschedulable: bool = False
+    taints: list[TaintSight] | None = None
+
+
 class NodeSight(msgspec.Struct, rename="camel", gc=False):
     """A node."""
 
     metadata: MetaSight
+    spec: NodeSpecSight = msgspec.field(default_factory=NodeSpecSight)
     status: NodeStatusSight = msgspec.field(default_factory=NodeStatusSight)
+
+    @property
+    def generation(self) -> int:
+        """The version of its guard in the ledger."""
+        return node_generation(
+            self.metadata.labels or {},
+            [(taint.key, taint.value, taint.effect) for taint in self.spec.taints or ()],
+            unschedulable=self.spec.unschedulable,
+            deleting=self.metadata.deletion_timestamp is not None,
+        )
 
 
 class UnitSpecSight(msgspec.Struct, rename="camel", gc=False):

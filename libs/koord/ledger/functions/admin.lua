@@ -25,7 +25,7 @@ local function begin(keys, args)
   if not leads(L, 'reconciler', input[1], input[2]) then return cmsgpack.pack({'stale', L.epoch}) end
   local epoch = next_epoch(L, L.epoch, input[3])
   for _, suffix in ipairs({':items', ':seen', ':records', ':claims', ':leases', ':renewals', ':owners', ':gone', ':slots',
-    ':expired'}) do
+    ':expired', ':guards'}) do
     redis.call('UNLINK', L.key .. suffix)
   end
   redis.call('HSET', L.key .. ':meta', 'epoch', epoch, 'open', '0', 'run_id', own_run_id(), 'token', L.token, 'held', 0,
@@ -187,6 +187,7 @@ register('open_v1', open, 'allow-oom')
 register('status_v1', status, 'no-writes')
 register('items_v1', items, 'no-writes')
 register('items_named_v1', items_named, 'no-writes')
+register('guards_v1', guards, 'no-writes')
 register('records_v1', records, 'no-writes')
 register('scan_records_v1', scan_records, 'no-writes')
 register('scan_binding_v1', scan_binding, 'no-writes')

@@ -1,5 +1,6 @@
 -- Row 1 and 2: claim and renew.
--- A claim request is {id, members, slots, guards, priority, token, trace, strict, ticket}; a member is
+-- A claim request is {id, members, slots, guards, priority, token, trace, strict, ticket}; a guard is
+-- {name, version planned with, whether the claim bumps it}; a member is
 -- {uid, namespace, name, node, number of the argument that holds its takes}: they are packed on their own, so that the
 -- record stores them as they came, see takes_of.
 
@@ -97,7 +98,7 @@ local function shorts_of(L, members)
 end
 
 local function judge(L, request, owner, lease)
-  local id, members, slots, token = request[1], request[2], request[3], request[6]
+  local id, members, slots, guards, token = request[1], request[2], request[3], request[4], request[6]
   local entry = L.claims[id]
   if entry then
     if token == 0 then return entry[CLM.TOKEN] end
@@ -114,6 +115,7 @@ local function judge(L, request, owner, lease)
     local holder, wanted = slot_holder(L, slot), uid ~= '' and uid or 'claim:' .. id
     if holder and holder ~= wanted then taken[#taken + 1] = {slot, '', 'slot', 1, 0, 0, holder} end
   end
+  check_guards(L, guards, taken)
   local last = #fresh
   local at, at_take
   if #taken == 0 then
@@ -156,6 +158,7 @@ local function judge(L, request, owner, lease)
     put_record(L, m[1], {HELD, id, token, owner, m[2], m[3], m[4], m[5], '', 0, '', request[7], own_slots[m[1]] or {}})
     uids[#uids + 1] = m[1]
   end
+  bump_all(L, guards)
   set_lease(L, id, entry[CLM.OWNER], L.now + lease, entry[CLM.HELD] > 0)
   entry[CLM.HELD] = entry[CLM.HELD] + #fresh
   put_claim(L, id, entry)
@@ -173,7 +176,7 @@ local function claim(keys, args)
     for i = 1, #requests do answers[i] = {refused, L.epoch} end
     return cmsgpack.pack(answers)
   end
-  local ids, uids, names, known = {}, {}, {}, {}
+  local ids, uids, names, known, guards = {}, {}, {}, {}, {}
   for i = 1, #requests do
     local request = requests[i]
     ids[i] = request[1]
@@ -190,7 +193,10 @@ local function claim(keys, args)
         end
       end
     end
-    if #request[4] > 0 then return redis.error_reply('REFUSED claim ' .. request[1] .. ': guards are not judged yet') end
+    for _, guard in ipairs(request[4]) do
+      local list = is_node(guard[1]) and names or guards
+      list[#list + 1] = guard[1]
+    end
   end
   if #uids > MAX_MEMBERS then
     return redis.error_reply('REFUSED ' .. #uids .. ' members in one call, at most ' .. MAX_MEMBERS)
@@ -199,6 +205,7 @@ local function claim(keys, args)
   fetch_claims(L, ids)
   fetch_records(L, uids)
   fetch_marks(L, uids)
+  fetch_guards(L, guards)
   sweep(L)
   for i = 1, #requests do answers[i] = judge(L, requests[i], owner, lease) end
   flush(L)

@@ -9,7 +9,8 @@ local function older(a, b)
 end
 
 -- Rows 10, 11, 12 and, for another node than claimed, 5 or 9 before 11.
-local function seen(L, uid, namespace, name, node, takes, rv)
+-- `bumps` are the guards of the terms that the pod carries or matches: a claim has bumped them already, row 11 does.
+local function seen(L, uid, namespace, name, node, takes, rv, bumps)
   if marked(L, uid) then return end
   local rec = record(L, uid)
   if rec and rec[REC.STATE] == OBSERVED then
@@ -46,6 +47,7 @@ local function seen(L, uid, namespace, name, node, takes, rv)
     rec[REC.STATE], rec[REC.TAKES], rec[REC.RV] = OBSERVED, takes, rv
   else
     charge(L, takes_of(takes))
+    for _, guard in ipairs(bumps or {}) do bump(L, guard) end
     rec = {OBSERVED, '', 0, '', namespace, name, node, takes, '', 0, rv, '', {}}
   end
   count(L, OBSERVED, 1)
@@ -203,7 +205,7 @@ local function take_expired(L)
 end
 
 local apply = {
-  P = function(L, o) seen(L, o[2], o[3], o[4], o[5], o[6], o[7]) end,
+  P = function(L, o) seen(L, o[2], o[3], o[4], o[5], o[6], o[7], o[8]) end,
   G = function(L, o, remember) gone(L, o[2], o[3], remember) end,
   U = function(L, o) unbound(L, o[2], o[3]) end,
   S = function(L, o) settled(L, o[2], o[3], o[4]) end,
@@ -211,6 +213,7 @@ local apply = {
     if older(o[4], seen_version(L, o[2])) then return end
     set_limits(L, o[2], o[3])
     set_seen(L, o[2], o[4])
+    if o[5] and o[5] ~= 0 then item(L, o[2])[3] = o[5] end
   end,
   L = function(L, o) set_limits(L, o[2], o[3]) end,
   C = function(L, o) close_item(L, o[2], o[3]) end,
@@ -267,6 +270,7 @@ local function observe(keys, args)
   local rows = overcommitted(L)
   local expired = role == 'reconciler' and take_expired(L) or {}
   redis.call('ZREMRANGEBYSCORE', L.key .. ':gone', '-inf', L.now)
+  prune_guards(L)
   if L.run_id == '' then redis.call('HSET', L.key .. ':meta', 'run_id', own_run_id(), 'open', '0', 'epoch', L.epoch) end
   flush(L)
   return cmsgpack.pack({'ok', L.epoch, changed, freed, L.ended, expired, L.observed_uids, L.gone_uids, rows})

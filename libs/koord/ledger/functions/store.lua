@@ -6,13 +6,14 @@
 --   :meta     hash  epoch, open, run_id, token (last given), held, binding, observed (numbers of records)
 --   :columns  hash  resource name -> column of the vectors below, ledger-wide, never reused
 --   :items    hash  item -> vector of doubles: state, refs, version, 0, then per column limit, used, held, nested
---                   (version: of guards; nested: room of the reservations nested in the item; both kept 0 until then)
+--                   (version: of the node's guard; nested: room of the reservations nested in the item, 0 until then)
 --   :seen     hash  item -> resourceVersion of the object that its limits came from
 --   :records  hash  uid -> msgpack array, see REC; fields may be appended
 --   :claims   hash  claim -> msgpack array, see CLM; exists while a member is HELD or BINDING
 --   :leases   zset  claim with HELD members -> end of its lease, ms
 --   :renewals zset  incarnation -> its claims' leases last at least until, ms
 --   :owners   hash  incarnation -> number of its claims with a lease
+--   :guards   zset  guard of no node -> version, see guards.lua
 --   :gone     zset  uid that ended -> until when that is remembered, ms
 --   :slots    hash  slot -> holder (uid, or claim:<id>)
 --   :roles    hash  role -> msgpack {highest epoch seen, incarnation}
@@ -56,7 +57,7 @@ local function enter(key)
     columns = columns, ncolumns = #raw / 2, new_columns = {},
     items = {}, raw = {}, dirty = {}, altered = {}, records = {}, dirty_records = {}, claims = {}, dirty_claims = {},
     leases = {}, owners = {}, slots = {}, dirty_slots = {}, marks = {}, gone = {}, seen = {}, dirty_seen = {},
-    roles = {}, renewals = {}, pressed = {}, closed = {},
+    roles = {}, renewals = {}, pressed = {}, closed = {}, guards = {}, bumped = {},
     ended = {}, expired = {}, touched = false,
   }
 end
@@ -345,6 +346,12 @@ local function flush(L)
     set[#set + 1] = uid
   end
   write(L, 'ZADD', ':gone', set)
+  set = {}
+  for name, version in pairs(L.bumped) do
+    set[#set + 1] = version
+    set[#set + 1] = name
+  end
+  write(L, 'ZADD', ':guards', set)
   for owner, by in pairs(L.owners) do
     if by ~= 0 and redis.call('HINCRBY', L.key .. ':owners', owner, by) <= 0 then
       redis.call('HDEL', L.key .. ':owners', owner)
