@@ -2,11 +2,12 @@
 
 The bucket's entries live ``ttl`` seconds; the holder writes its own again every ``renew`` seconds with the revision it
 knows, so two holders cannot both succeed. A holder that could not renew in time gives up on its own clock before the
-entry can be taken by another.
+entry can be taken by another. Who can prove that the holder died (``is_dead``) takes its entry over at once.
 """
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import nats.errors
 import nats.js.errors
@@ -17,25 +18,37 @@ from koord.bus.ending import end
 from koord.bus.errors import BusUnavailable
 from koord.bus.streams import LEASE_TTL_S
 from koord.telemetry.logs import get_logger
+from koord.telemetry.metrics import gauge
 
 log = get_logger("koord.bus")
 
 RENEW_S = 1.5
 # Given up this long before the entry expires, so that a slow loop never overlaps with the next holder.
 MARGIN_S = 1.0
+# A role that was given back is taken within this long.
+ASK_S = 0.2
 
 
 class KvLease:
     """One role that one incarnation at a time may hold."""
 
     def __init__(
-        self, bus: Bus, role: str, incarnation: str, *, ttl: float = LEASE_TTL_S, renew: float = RENEW_S
+        self,
+        bus: Bus,
+        role: str,
+        incarnation: str,
+        *,
+        ttl: float = LEASE_TTL_S,
+        renew: float = RENEW_S,
+        is_dead: Callable[[str], bool] | None = None,
     ) -> None:
         self._bus = bus
         self.role = role
         self.incarnation = incarnation
         self._ttl = ttl
         self._renew = renew
+        self._is_dead = is_dead
+        self._leading = gauge(f"koord_{role.replace('-', '_')}_leader", "1 while this process leads")
         self._revision = 0
         self._renewed = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -56,17 +69,17 @@ class KvLease:
         while True:
             begun = time.monotonic()
             try:
-                bucket = await self._bucket()
-                self._revision = await bucket.create(self.role, self.incarnation.encode())
-                self._renewed = begun
-                break
-            except nats.js.errors.KeyWrongLastSequenceError:
+                self._revision = await self._take()
+                if self._revision:
+                    self._renewed = begun
+                    break
                 if not waited:
                     log.info("another instance leads, standing by", role=self.role)
                     waited = True
             except (nats.errors.Error, nats.js.errors.Error, TimeoutError, BusUnavailable) as error:
                 log.warning("the lease cannot be asked for", role=self.role, error=str(error) or repr(error))
-            await asyncio.sleep(self._renew / 3)
+            await asyncio.sleep(ASK_S)
+        self._leading.set(1)
         log.info("leading", role=self.role, incarnation=self.incarnation)
         self._task = asyncio.create_task(self._keep(), name=f"lease-{self.role}")
 
@@ -75,6 +88,7 @@ class KvLease:
         held = not self.lost.is_set()
         await end(self._task)
         self._task = None
+        self._leading.set(0)
         revision, self._revision = self._revision, 0
         if revision and held and self._bus.connected:
             try:
@@ -117,7 +131,26 @@ class KvLease:
                         log.warning("the lease is not renewed yet", role=self.role, error=str(error) or repr(error))
                         await asyncio.sleep(0.1)
         finally:
+            self._leading.set(0)
             self.lost.set()
+
+    async def _take(self) -> int:
+        """The revision under which the role is ours now; 0 if another has it."""
+        bucket = await self._bucket()
+        value = self.incarnation.encode()
+        try:
+            return int(await bucket.create(self.role, value))
+        except nats.js.errors.KeyWrongLastSequenceError:
+            if self._is_dead is None:
+                return 0
+        try:
+            entry = await bucket.get(self.role)
+            if entry.value is None or entry.revision is None or not self._is_dead(entry.value.decode()):
+                return 0
+            log.info("the holder of a role died", role=self.role, holder=entry.value.decode())
+            return int(await bucket.update(self.role, value, last=entry.revision))
+        except (nats.js.errors.KeyNotFoundError, nats.js.errors.KeyWrongLastSequenceError):
+            return 0
 
     async def _still_ours(self) -> bool:
         """A renewal whose answer was lost changed the revision: read it again."""

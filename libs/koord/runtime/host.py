@@ -4,12 +4,13 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from koord.bus.connection import Bus
 from koord.bus.ending import end
 from koord.bus.leases import KvLease
+from koord.runtime.lifelock import LifeLock
 from koord.runtime.readiness import Readiness
 from koord.runtime.settings import CommonSettings
 from koord.telemetry.logs import Logger, get_logger
@@ -71,12 +72,14 @@ class Host:
         self.telemetry = telemetry
         self.log: Logger = get_logger(name)
         self.ready = Readiness()
+        self.life = LifeLock(common.locks, self.incarnation)
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.http_port = 0
         self._bus = bus
         self._ledger = ledger
         self._tasks: set[asyncio.Task[Any]] = set()
         self._leaderships: list[Leadership] = []
+        self._roles: dict[str, Callable[[], bool]] = {}
 
     @property
     def bus(self) -> Bus:
@@ -119,13 +122,28 @@ class Host:
             self.failed.set_exception(error)
             self.failed.exception()  # seen, even if nobody waits
 
+    def lease(self, role: str) -> KvLease:
+        """A lease of this incarnation, not asked for yet; ``/readyz`` tells the role while it is held."""
+        lease = KvLease(self.bus, role, self.incarnation, is_dead=self.life.is_dead)
+        self.role(role, lambda: lease.held)
+        return lease
+
+    def role(self, name: str, held: Callable[[], bool]) -> None:
+        """A role this process stands for; ``/readyz`` tells whether it has it."""
+        self._roles[name] = held
+
+    @property
+    def leads(self) -> list[str]:
+        """The roles that are this process's now."""
+        return [name for name, held in self._roles.items() if held()]
+
     async def lead(self, role: str) -> Leadership:
         """Wait until this incarnation leads ``role``: the lease elects, the ledger gives the fencing epoch."""
         from koord.ledger.model import LedgerUnavailable
 
         ledger = self.ledger
         while True:
-            lease = KvLease(self.bus, role, self.incarnation)
+            lease = self.lease(role)
             await lease.acquire()
             while lease.held:
                 try:

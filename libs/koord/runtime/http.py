@@ -39,7 +39,8 @@ class Health:
 
     async def _readyz(self, request: web.Request) -> web.Response:
         waiting = self._host.ready.waiting
-        body = msgspec.json.encode({"service": self._host.name, "ready": not waiting, "waiting": waiting})
+        told = {"service": self._host.name, "ready": not waiting, "waiting": waiting, "leads": self._host.leads}
+        body = msgspec.json.encode(told)
         return web.Response(status=503 if waiting else 200, body=body, content_type="application/json")
 
     async def _metrics(self, request: web.Request) -> web.Response:

@@ -57,6 +57,11 @@ async def serve(spec: ServiceSpec, common: CommonSettings, settings: msgspec.Str
         logs.get_logger(spec.name).error("telemetry cannot be set up", error=str(error))
         return 1
     host = Host(spec.name, common, telemetry, incarnation=incarnation)
+    try:
+        host.life.hold()
+    except OSError as error:
+        host.log.error("cannot lock a file (setting locks)", locks=common.locks, error=error.strerror or str(error))
+        return 1
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -76,6 +81,7 @@ async def serve(spec: ServiceSpec, common: CommonSettings, settings: msgspec.Str
         await health.stop()
         with contextlib.suppress(Exception):
             await telemetry.shutdown()
+        host.life.let_go()
 
 
 def _stop(host: Host, stop: asyncio.Event, number: signal.Signals) -> None:

@@ -56,7 +56,10 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every service shares. ``drain_s`` bounds the tidy end after SIGTERM."""
+    """What every service shares. ``drain_s`` bounds the tidy end after SIGTERM.
+
+    ``locks``: a directory shared by processes on one machine, by which they see each other's death at once.
+    """
 
     cluster: str = "local"
     nats: NatsSettings = NatsSettings()
@@ -64,6 +67,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
     kubeconfig: str = ""
+    locks: str = ""
     drain_s: float = 15.0
 
     def __post_init__(self) -> None:

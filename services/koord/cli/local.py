@@ -196,6 +196,7 @@ class LocalCluster:
             "KOORD_NATS__URL": self._nats.url,
             "KOORD_REDIS__URL": self._redis.url,
             "KOORD_KUBECONFIG": self.kubeconfig,
+            "KOORD_LOCKS": str(self._locks()),
         }
         if self.options.log_level or not self._says("log", "level"):
             env["KOORD_LOG__LEVEL"] = self.options.log_level or "warning"
@@ -207,6 +208,12 @@ class LocalCluster:
             env["OTEL_TRACES_SAMPLER"] = "parentbased_traceidratio"
             env["OTEL_TRACES_SAMPLER_ARG"] = str(self.options.trace_ratio)
         return env
+
+    def _locks(self) -> Path:
+        """Where the services' locks lie, by which they see each other's death."""
+        path = self.directory / "locks"
+        path.mkdir(mode=0o700, exist_ok=True)
+        return path
 
     def _says(self, section: str, key: str) -> bool:
         """Whether the settings file has a value of its own."""

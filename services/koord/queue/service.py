@@ -16,7 +16,6 @@ from nats.aio.msg import Msg
 from koord.accounting.takes import admitted_item
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
-from koord.bus.leases import KvLease
 from koord.bus.statecache import Change, StateCache
 from koord.contracts.codec import ContractError, decode
 from koord.contracts.ledger import LedgerHint
@@ -82,7 +81,7 @@ class QueueService:
         )
         self._publisher = DecisionPublisher(host.bus, "queue")
         self._publisher.on_result(self._on_result)
-        self._lease = KvLease(host.bus, "queue", host.incarnation)
+        self._lease = host.lease("queue")
         self._wake = asyncio.Event()
         self._unsure: list[Planned] = []
         self._next_cycle_s = 0.0

@@ -126,7 +126,7 @@ class PodGroupController:
 
     async def _run(self) -> None:
         while True:
-            lease = self._lease = KvLease(self._host.bus, ROLE, self._host.incarnation)
+            lease = self._lease = self._host.lease(ROLE)
             await lease.acquire()
             for key in list(self._under_way):
                 self._forget_write(key)

@@ -1,0 +1,54 @@
+"""How processes on one machine see at once that another of them died, without waiting for its lease to end.
+
+Each process holds a lock on a file named after its incarnation; the kernel lets go of it when the process ends, however
+it ends, and not while it is only stopped. Whoever gets the lock of another has the proof of its death. The files' place
+is the setting ``locks``; processes that do not share it cannot tell, and wait for the lease.
+"""
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+
+class LifeLock:
+    """The lock of one incarnation, and the look at others'. ``directory`` "" means none: nobody is ever known dead."""
+
+    def __init__(self, directory: str, incarnation: str) -> None:
+        self._directory = Path(directory) if directory else None
+        self._own = incarnation
+        self._descriptor = -1
+
+    def hold(self) -> None:
+        """Take the own lock, for as long as the process lives. OSError if the directory cannot be written to."""
+        if self._directory is None:
+            return
+        path = self._directory / self._own
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def let_go(self) -> None:
+        """The tidy end: give the lock back and remove the file."""
+        if self._descriptor >= 0 and self._directory is not None:
+            (self._directory / self._own).unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def is_dead(self, incarnation: str) -> bool:
+        """Whether ``incarnation`` is proven to have ended; False also means: not known."""
+        if self._directory is None or incarnation == self._own or "/" in incarnation:
+            return False
+        try:
+            descriptor = os.open(self._directory / incarnation, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            # Shared: two that look at the same time are not in each other's way.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            return False
+        finally:
+            os.close(descriptor)
+        return True
