@@ -109,3 +109,34 @@ async def test_a_missing_resource_is_a_note_and_readers_do_not_wait(
         assert (reflector.state, cache.items) == ("absent", {})
         assert "CRD" in reflector.note
         await cache.close()
+
+
+async def test_a_list_made_anew_ends_with_its_mark(nats_url: str, cluster: str, access: ApiAccess, kube: Kube) -> None:
+    async with await Bus.connect(nats_url, cluster, "test") as bus, following(bus, access) as (reflector, _):
+        cache = StateCache(bus, PODS, msgspec.Raw)
+        await cache.start()
+        await asyncio.wait_for(cache.synced(), 20)
+        await kube.pod("a")
+        await asyncio.wait_for(reflector.list_anew("first"), 20)
+        await asyncio.wait_for(cache.marked("first"), 20)
+        assert f"{kube.namespace}/a" in cache.items
+        # The mark stays with later lists, so a reader that replays still finds it.
+        await asyncio.wait_for(reflector.list_anew("second"), 20)
+        reflector.reset()
+        await kube.pod("b")
+        late = StateCache(bus, PODS, msgspec.Raw)
+        await late.start()
+        await asyncio.wait_for(late.marked("second"), 20)
+        await until(lambda: f"{kube.namespace}/b" in late.items, "the watch to go on")
+        for cache_ in (cache, late):
+            await cache_.close()
+
+
+async def test_a_missing_resource_is_marked_as_well(nats_url: str, cluster: str, access: ApiAccess) -> None:
+    async with await Bus.connect(nats_url, cluster, "test") as bus, following(bus, access, UNKNOWN) as (reflector, _):
+        await until(lambda: reflector.state == "absent", "absent")
+        cache = StateCache(bus, UNKNOWN, msgspec.Raw)
+        await cache.start()
+        await asyncio.wait_for(reflector.list_anew("m"), 20)
+        await asyncio.wait_for(cache.marked("m"), 20)
+        await cache.close()

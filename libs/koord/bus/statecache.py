@@ -62,6 +62,17 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
     replay: bool
 
 
+class _Marker(msgspec.Struct):
+    mark: str = ""
+
+
+def _mark_of(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_Marker).mark
+    except msgspec.MsgspecError:
+        return ""
+
+
 def key_of(subject: str) -> str:
     """The object's key from the tail of its subject (``<namespace or _>.<name>``, dots of the name as ``_``)."""
     namespace, _, name = subject.partition(".")
@@ -113,6 +124,8 @@ class StateCache(Generic[T]):
         self._caught_up = False
         self._processed = 0
         self._synced = asyncio.Event()
+        self._mark = ""
+        self._progress = asyncio.Event()
         self._reminder: asyncio.TimerHandle | None = None
         subjects = bus.subjects
         self._skip = len(subjects.state(self.token, "", "x")) - 3
@@ -126,6 +139,15 @@ class StateCache(Generic[T]):
     async def synced(self) -> None:
         """Wait for the first complete picture."""
         await self._synced.wait()
+
+    async def marked(self, mark: str) -> None:
+        """Wait until the picture is complete and holds all that was published before the marker with ``mark``.
+
+        A marker that another one replaced before it was read is never seen: wait with a time-out, for one reader.
+        """
+        while self._mark != mark or not self.is_synced:
+            self._progress.clear()
+            await self._progress.wait()
 
     @property
     def is_synced(self) -> bool:
@@ -180,6 +202,8 @@ class StateCache(Generic[T]):
             self._report(key, error)
             return
         if key == MARKER:
+            self._mark = _mark_of(body)
+            self._progress.set()
             self._listed_epoch = epoch
             self._processed = max(self._processed, sequence)
             if self._caught_up and epoch == self.epoch:
@@ -263,6 +287,7 @@ class StateCache(Generic[T]):
                 self._tell(Change("DELETED", key, old, None, version, 0, self.epoch, True))
         self._seen = None
         self._replaying = False
+        self._progress.set()
         if self._reminder is not None:
             self._reminder.cancel()
             self._reminder = None

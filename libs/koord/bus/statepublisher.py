@@ -14,6 +14,8 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from koord.bus.client import header_block, header_value
 from koord.bus.connection import Bus
 from koord.bus.errors import BusUnavailable, EpochChanged
@@ -96,9 +98,10 @@ class StatePublisher:
         """Wait until everything published so far is stored or failed."""
         await self._bus.acks.flush()
 
-    async def listed(self, resource: Resource | str, resource_version: str) -> None:
+    async def listed(self, resource: Resource | str, resource_version: str, mark: str = "") -> int:
         """Say that the stream now holds the whole resource as of ``resource_version``; readers become synced.
 
+        ``mark`` is a word that readers can wait for (:meth:`StateCache.marked`). Answers the marker's sequence.
         Call it after each full list, when its differences have been published. Waits until those are stored. BusError
         when that would not be true: a message of the resource failed, or the stream was made anew or lost messages,
         since the last ``held()``. Then begin again with ``held()``.
@@ -107,7 +110,8 @@ class StatePublisher:
         token = _token(resource)
         if token in self._lacking:
             raise EpochChanged(f"{token} is not listed: {self._lacking[token]}")
-        await self.publish(resource, "ADDED", MARKER, MARKER, resource_version or "0", b"{}")
+        body = msgspec.json.encode({"mark": mark}) if mark else b"{}"
+        return await self.publish(resource, "ADDED", MARKER, MARKER, resource_version or "0", body)
 
     async def held(self, resource: Resource | str, *, timeout: float = 30.0) -> dict[str, Held]:
         """What the stream holds of one resource: key → (type, resourceVersion), tombstones included, bodies not read.

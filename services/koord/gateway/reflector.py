@@ -6,6 +6,7 @@ vanished becomes a tombstone. The stream is therefore right after any gap, and n
 """
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -53,7 +54,7 @@ class StateSink(Protocol):
         """Publish a tombstone with the last object that the stream holds."""
         ...
 
-    async def listed(self, resource: Resource, resource_version: str) -> None:
+    async def listed(self, resource: Resource, resource_version: str, mark: str = "") -> int:
         """Say that the stream holds the whole resource; returns when everything published before is stored."""
         ...
 
@@ -113,6 +114,9 @@ class Reflector:
         self._cycle: asyncio.Task[float] | None = None
         self._resetting = False
         self._absent_since = 0.0
+        self._mark = ""
+        self._marked: asyncio.Future[None] | None = None
+        self._hurry = asyncio.Event()
         self._pod = resource is PODS or resource.token == PODS.token
         self._events = metrics.WATCH_EVENTS.labels(resource.token)
         self._relists = metrics.RELISTS.labels(resource.token)
@@ -125,7 +129,22 @@ class Reflector:
     def reset(self) -> None:
         """Distrust what the stream was seen to hold (it was made anew): list again and publish what it lacks."""
         self._forget()
-        if self._cycle is not None:
+        self._again()
+
+    async def list_anew(self, mark: str) -> None:
+        """List with a consistent read and publish the differences; ``mark`` is in the marker from then on.
+
+        Returns when the stream has it, however often the list has to be repeated. A later call supersedes this one.
+        """
+        self._mark, self._version = mark, ""
+        self._marked = asyncio.get_running_loop().create_future()
+        self._again()
+        await self._marked
+
+    def _again(self) -> None:
+        """End the present cycle, or the wait for the next one."""
+        self._hurry.set()
+        if self._cycle is not None and not self._cycle.done():
             self._resetting = True
             self._cycle.cancel()
 
@@ -134,6 +153,7 @@ class Reflector:
         failures = 0
         while True:
             began = time.monotonic()
+            self._hurry.clear()
             self._cycle = asyncio.ensure_future(self._list_and_watch(failures))
             try:
                 delay = await self._cycle
@@ -144,7 +164,9 @@ class Reflector:
                 self._resetting, delay = False, 0.0
             failures = 0 if time.monotonic() - began > 60.0 or not delay else failures + 1
             if delay:
-                await asyncio.sleep(delay * random.uniform(0.5, 1.5))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(delay * random.uniform(0.5, 1.5)):
+                        await self._hurry.wait()
 
     async def _list_and_watch(self, failures: int) -> float:
         """One cycle; answers how long to wait before the next."""
@@ -305,8 +327,10 @@ class Reflector:
             raise lost
 
     async def _listed(self, version: str) -> None:
-        await self._sink.listed(self.resource, version)
+        await self._sink.listed(self.resource, version, self._mark)
         self._check()
+        if self._marked is not None and not self._marked.done():
+            self._marked.set_result(None)
 
     # Around it ----------------------------------------------------------------------------------------------------
 
@@ -325,7 +349,8 @@ class Reflector:
                 for key, version in list(self._known.items()):
                     await self._bury(key, version)
                 first = True
-            if first and not self._known:
+            wanted = self._marked is not None and not self._marked.done()
+            if wanted or (first and not self._known):
                 await self._listed("0")  # readers need not wait for what does not exist
         except BusError as trouble:
             self._forget()
