@@ -8,6 +8,8 @@ import re
 
 import msgspec
 
+_NO_TOKEN = re.compile(r"[\s\x00-\x1f\x7f.*>]")
+_LONGEST = 200
 _CLUSTER = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -18,6 +20,11 @@ class SubjectError(ValueError):
 def safe(token: str) -> str:
     """A Kubernetes name as one NATS token."""
     return token.replace(".", "_")
+
+
+def token_of(text: str) -> str:
+    """Any text as one NATS token: decision ids and gang names come from outside and may hold what no subject can."""
+    return _NO_TOKEN.sub("_", text[:_LONGEST]) or "_"
 
 
 class Subjects(msgspec.Struct, frozen=True):
@@ -84,7 +91,7 @@ class Subjects(msgspec.Struct, frozen=True):
 
     def result(self, service: str, decision_id: str) -> str:
         """Where the outcome of one decision is told."""
-        return f"koord.{self.cluster}.result.{service}.{safe(decision_id)}"
+        return f"koord.{self.cluster}.result.{service}.{token_of(decision_id)}"
 
     def results_of(self, service: str) -> str:
         """Every outcome of one service's decisions."""
@@ -103,11 +110,11 @@ class Subjects(msgspec.Struct, frozen=True):
 
     def gang(self, event: str, namespace: str, name: str) -> str:
         """A gang became ready, satisfied or was rejected."""
-        return f"koord.{self.cluster}.gang.{event}.{safe(namespace)}.{safe(name)}"
+        return f"koord.{self.cluster}.gang.{event}.{token_of(namespace)}.{token_of(name)}"
 
     def quota_runtime(self, tree: str) -> str:
         """Runtime quotas of one tree (``_`` is the default tree)."""
-        return f"koord.{self.cluster}.quota.runtime.{safe(tree) or '_'}"
+        return f"koord.{self.cluster}.quota.runtime.{token_of(tree)}"
 
     @property
     def quota_runtime_all(self) -> str:

@@ -14,6 +14,7 @@ from typing import Protocol
 from prometheus_client import Counter
 
 from koord.bus.decisions import Delivery
+from koord.bus.errors import BusError
 from koord.contracts.decisions import Bind, Create, Decision, Delete, Evict, ObjectRef, Patch, RecordEvents
 from koord.contracts.results import Result
 from koord.gateway import metrics
@@ -262,8 +263,17 @@ class Executor:
                 attributes=attributes,
                 error=error,
             )
-        self._answers.answer(delivery.service, result, trace or self._spans.root())
+        self._tell(delivery.service, result, trace)
         delivery.ack()
+
+    def _tell(self, service: str, result: Result, trace: TraceContext | None) -> None:
+        """A result is a hint: one that cannot be sent, as it names things too long to travel, holds up nothing."""
+        try:
+            self._answers.answer(service, result, trace or self._spans.root())
+        except BusError as error:
+            log.error(
+                "a result cannot be told", decision=result.id[:80], outcome=result.outcome, error=str(error)[:200]
+            )
 
     def _unreadable(self, delivery: Delivery) -> None:
         """A message that does not decode: answered as far as its id can be made out, and never delivered again."""
@@ -271,7 +281,7 @@ class Executor:
         reason = f"unreadable message on {delivery.subject}: {delivery.error}"
         log.warning("rejected", subject=delivery.subject, error=str(delivery.error))
         result = Result(_peek_id(delivery.body), "rejected", reason)
-        self._answers.answer(delivery.service or "unknown", result, delivery.trace or self._spans.root())
+        self._tell(delivery.service or "unknown", result, delivery.trace)
         delivery.term(f"unreadable: {delivery.error}"[:120])
 
     def _remember(self, result: Result) -> None:

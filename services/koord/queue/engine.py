@@ -69,8 +69,8 @@ class Engine:
 
     # Changes ------------------------------------------------------------------------------------------------------
 
-    def on_job(self, token: str, key: str, job: Job | None, now_ns: int) -> None:
-        """A job was added, changed or (None) deleted."""
+    def on_job(self, token: str, key: str, job: Job | None, now_ns: int) -> str:
+        """A job was added, changed or (None) deleted. Answers what is wrong with one that has no metadata to name."""
         world = self.world
         kind = JOB_KINDS[token]
         old_uid = world.job_uids.get((token, key))
@@ -78,10 +78,10 @@ class Engine:
             self.desk.outbox.gone(object_key(token, key))
             if old_uid is not None:
                 self._job_gone(token, key, old_uid)
-            return
+            return ""
         entry = _job_entry(kind, job, now_ns, world.clusters_of)
         if entry is None:
-            return  # not even metadata: nothing that could be named
+            return f"{kind.resource.kind} {key}: metadata: cannot be read, or has no uid"
         if old_uid is not None and old_uid != entry.meta.uid:
             self._job_gone(token, key, old_uid)
         held = world.jobs.get(entry.meta.uid)
@@ -91,6 +91,7 @@ class Engine:
         world.job_uids[token, key] = entry.meta.uid
         self.desk.outbox.seen(object_key(token, key), entry.meta.resource_version)
         self._touch_job(entry.meta.uid)
+        return ""
 
     def on_cluster(self, key: str, meta: ObjectMeta | None, now_ns: int) -> None:
         """A RayCluster came, changed or (None) went: while it lives, its RayJob's room stays taken."""

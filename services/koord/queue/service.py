@@ -127,7 +127,9 @@ class QueueService:
 
     def _on_job(self, token: str) -> Any:
         def changed(change: Change[dict[str, Any]]) -> None:
-            self.engine.on_job(token, change.key, change.new, time.time_ns())
+            problem = self.engine.on_job(token, change.key, change.new, time.time_ns())
+            if problem:
+                self._host.log.warning("a job cannot be read", key=change.key, error=problem)
             self._wake.set()
 
         return changed
@@ -189,7 +191,7 @@ class QueueService:
         try:
             hint = decode(LedgerHint, message.data)
         except ContractError as error:
-            self._host.log.warning("a ledger hint does not decode", error=str(error))
+            self._host.log.warning("a ledger hint does not decode", subject=message.subject, error=str(error))
             return
         if self.engine.on_room(hint.items):
             self._wake.set()

@@ -305,7 +305,7 @@ class SchedulerService:
         try:
             self._driver.hint(decode(LedgerHint, message.data))
         except ContractError as error:
-            self._log.warning("a ledger hint does not decode", error=str(error))
+            self._log.warning("a ledger hint does not decode", subject=message.subject, error=str(error))
 
     async def _on_epoch(self, message: Msg) -> None:
         self._world.events.add(ClusterEvent.LEDGER_RELEASE)
