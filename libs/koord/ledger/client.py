@@ -28,6 +28,7 @@ from koord.ledger.model import (
     AdvanceAnswer,
     ClaimAnswer,
     ClaimRequest,
+    Ended,
     Item,
     ItemClosed,
     LedgerError,
@@ -40,7 +41,9 @@ from koord.ledger.model import (
     Record,
     Release,
     ReleaseAnswer,
+    RetireAnswer,
     Role,
+    Sums,
 )
 from koord.ledger.resp import Connection, Reply
 
@@ -208,10 +211,23 @@ class Ledger:
         self._learn(answer.epoch)
         return answer
 
+    async def shut(self, role_epoch: int) -> int:
+        """Close the ledger: from here on nothing is claimed or advanced. LedgerError if a newer reconciler leads."""
+        return await self._lifecycle("close_v1", role_epoch, self.incarnation)
+
+    async def rebuild(self, role_epoch: int, epoch: int, roles: Sequence[tuple[str, int, str]] = ()) -> int:
+        """Drop what a closed ledger holds, to fill it anew under ``epoch``, which the gateway's barrier raised.
+
+        ``roles``: (role, epoch, incarnation) of leaders that a Redis which lost its data must know again. May be
+        repeated. LedgerError if a newer reconciler leads, the ledger is open, or it has had a later epoch.
+        """
+        return await self._lifecycle("rebuild_v1", role_epoch, self.incarnation, epoch, roles)
+
     async def begin(self, role_epoch: int, *, at_least: int = 0) -> int:
         """Close the ledger and drop its records, items and marks, to fill it anew; the new epoch.
 
-        The epoch is above every earlier one and at least ``at_least``. LedgerError if a newer reconciler leads.
+        The epoch is above every earlier one and at least ``at_least``. LedgerError if a newer reconciler leads. Without
+        a barrier: a bind may be under way. :meth:`rebuild` is what the reconciler uses.
         """
         return await self._lifecycle("begin_v1", role_epoch, self.incarnation, max(at_least, self._epoch + 1))
 
@@ -223,6 +239,21 @@ class Ledger:
         """The fencing epoch of this incarnation as leader of ``role``: above every earlier incarnation's."""
         epoch: int = await self._call("lead_v1", wire.pack((role, self.incarnation)))
         return epoch
+
+    async def retire(self, role: str, role_epoch: int) -> RetireAnswer:
+        """End the HELD claims of those who led ``role`` before this incarnation, which its lease proves to be dead.
+
+        A decision that they published is then refused like one whose lease ran out. May be repeated.
+        """
+        ended: list[Ended] = []
+        items: set[str] = set()
+        while True:
+            row = await self._call("retire_v1", wire.pack((role, role_epoch, self.incarnation)))
+            answer = wire.retire_answer(row)
+            ended += answer.ended
+            items.update(answer.items)
+            if answer.status != "ok" or not row[4]:
+                return RetireAnswer(answer.status, tuple(ended), tuple(sorted(items)))
 
     # ---- reading ----
 
@@ -256,6 +287,11 @@ class Ledger:
         wanted = list(names)
         versions: list[int] = await self._call("guards_v1", wire.pack(wanted))
         return dict(zip(wanted, map(int, versions), strict=True))
+
+    async def sums(self, names: Collection[str]) -> dict[str, Sums]:
+        """What these items and the records say of each other at one moment; reads every record, so: rarely."""
+        _, rows = await self._call("sums_v1", wire.pack(list(names)))
+        return dict(map(wire.sums, rows))
 
     async def record(self, uid: str) -> Record | None:
         """The record of a pod or QueueUnit."""

@@ -229,6 +229,7 @@ class PodSeen(msgspec.Struct, frozen=True):
     """A live pod assigned to ``node``, charged with ``takes`` (rows 10-12; 5 or 9 if claimed for another node).
 
     ``bumps``: guards of the terms that the pod carries or matches, raised if it was not claimed (row 11).
+    ``recharge``: what the charge depends on changed (its quota appeared), so the same version counts once more.
     """
 
     uid: str
@@ -238,6 +239,7 @@ class PodSeen(msgspec.Struct, frozen=True):
     takes: tuple[Take, ...]
     resource_version: str
     bumps: tuple[str, ...] = ()
+    recharge: bool = False
 
 
 class PodGone(msgspec.Struct, frozen=True):
@@ -253,13 +255,14 @@ class PodGone(msgspec.Struct, frozen=True):
 
 
 class UnitSeen(msgspec.Struct, frozen=True):
-    """A QueueUnit with non-empty ``status.admissions`` (rows 10-12)."""
+    """A QueueUnit with non-empty ``status.admissions`` (rows 10-12); ``recharge`` as for pods."""
 
     uid: str
     namespace: str
     name: str
     takes: tuple[Take, ...]
     resource_version: str
+    recharge: bool = False
 
 
 class UnitGone(msgspec.Struct, frozen=True):
@@ -328,6 +331,14 @@ class ObserveAnswer(msgspec.Struct, frozen=True):
     overcommitted: tuple[Short, ...] = ()
 
 
+class RetireAnswer(msgspec.Struct, frozen=True):
+    """Whose HELD claims ended because their owners are dead; ``items`` got room back. ``stale``: a newer one leads."""
+
+    status: Literal["ok", "stale", "closed"]
+    ended: tuple[Ended, ...] = ()
+    items: tuple[str, ...] = ()
+
+
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -379,3 +390,18 @@ class LedgerStatus(msgspec.Struct, frozen=True):
     observed: int
     items: int
     roles: Mapping[str, tuple[int, str]] = {}
+
+
+class Sums(msgspec.Struct, frozen=True):
+    """What an item says and what the records say of it, at one moment: equal unless the ledger is damaged."""
+
+    item: Item | None
+    used: Mapping[str, int]
+    held: Mapping[str, int]
+    refs: int
+
+    @property
+    def right(self) -> bool:
+        """Whether they are equal."""
+        item = self.item or Item({}, {}, {})
+        return (dict(item.used), dict(item.held), item.refs) == (dict(self.used), dict(self.held), self.refs)

@@ -30,9 +30,11 @@ from koord.ledger.model import (
     Record,
     Release,
     ReleaseAnswer,
+    RetireAnswer,
     Settled,
     Short,
     State,
+    Sums,
     UnitGone,
     UnitSeen,
     UnitUnbound,
@@ -208,10 +210,12 @@ def _observation(seen: Observation, arguments: list[bytes]) -> tuple[Any, ...]:
             if not node:
                 raise LedgerRefused(f"pod {seen.namespace}/{seen.name} ({uid}): seen without a node")
             version = _version(seen.resource_version, uid)
-            return "P", uid, seen.namespace, seen.name, node, _argument(arguments, seen.takes), version, seen.bumps
+            takes = _argument(arguments, seen.takes)
+            return "P", uid, seen.namespace, seen.name, node, takes, version, seen.bumps, seen.recharge
         case UnitSeen(uid=uid):
             version = _version(seen.resource_version, uid)
-            return "P", uid, seen.namespace, seen.name, "", _argument(arguments, seen.takes), version
+            takes = _argument(arguments, seen.takes)
+            return "P", uid, seen.namespace, seen.name, "", takes, version, (), seen.recharge
         case PodGone(uid=uid) | UnitGone(uid=uid):
             return "G", uid, _version(seen.resource_version, uid)
         case UnitUnbound(uid=uid):
@@ -311,6 +315,20 @@ def item(row: Row) -> tuple[str, Item]:
         int(refs),
         int(version),
     )
+
+
+def sums(row: Row) -> tuple[str, Sums]:
+    """An item's name, and what it and the records say."""
+    name, found, amounts, refs = row
+    used = {key: int(amount) for key, amount, _ in amounts if amount}
+    held = {key: int(amount) for key, _, amount in amounts if amount}
+    return name, Sums(item(found)[1] if found else None, used, held, int(refs))
+
+
+def retire_answer(row: Row) -> RetireAnswer:
+    """Whose claims ended; whether there are more is left out."""
+    status, _, ended, items, _ = row
+    return RetireAnswer(status, tuple(Ended(claim, tuple(uids), why) for claim, uids, why in ended), tuple(items))
 
 
 def status(row: Row) -> LedgerStatus:

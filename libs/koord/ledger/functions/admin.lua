@@ -5,6 +5,8 @@ local function next_epoch(L, last, at_least)
   return math.max(last + 1, L.now, at_least or 0)
 end
 
+local PREDECESSORS = 8 -- incarnations that led a role before, kept until they are retired
+
 -- {role, incarnation} -> epoch of the role: the same again while the caller is the highest, else one more.
 local function lead(keys, args)
   local L = enter(keys[1])
@@ -14,8 +16,62 @@ local function lead(keys, args)
   local holder = stored and cmsgpack.unpack(stored)
   if holder and holder[2] == incarnation then return cmsgpack.pack(holder[1]) end
   local epoch = holder and holder[1] + 1 or next_epoch(L, 0)
-  redis.call('HSET', L.key .. ':roles', role, cmsgpack.pack({epoch, incarnation}))
+  local before = holder and holder[3] or {}
+  if holder then before[#before + 1] = holder[2] end
+  if #before > PREDECESSORS then table.remove(before, 1) end
+  redis.call('HSET', L.key .. ':roles', role, cmsgpack.pack({epoch, incarnation, before}))
   return cmsgpack.pack(epoch)
+end
+
+-- {role, role epoch, incarnation}: row 3 for those who led the role before: their HELD claims end. The caller proves by
+-- its lease that they are dead; an older leader of the role is answered `stale`. At most MAX_MEMBERS members a call.
+-- Answer {status, epoch, {claim, uids, reason}, items, whether there is more}.
+local function retire(keys, args)
+  local L = enter(keys[1])
+  local input = cmsgpack.unpack(args[1])
+  local role = input[1]
+  if not L.open then return cmsgpack.pack({'closed', L.epoch, {}, {}, false}) end
+  if not leads(L, role, input[2], input[3]) then return cmsgpack.pack({'stale', L.epoch, {}, {}, false}) end
+  local stored = redis.call('HGET', L.key .. ':roles', role)
+  local holder = stored and cmsgpack.unpack(stored) or {input[2], input[3]}
+  local dead, names, members, more = {}, {}, 0, false
+  for _, incarnation in ipairs(holder[3] or {}) do dead[incarnation] = true end
+  if next(dead) then
+    local ids = redis.call('ZRANGE', L.key .. ':leases', 0, -1)
+    fetch_claims(L, ids)
+    for _, id in ipairs(ids) do
+      local entry = claim_of(L, id)
+      if entry and dead[entry[CLM.OWNER]] and entry[CLM.HELD] > 0 then
+        if members > 0 and members + #entry[CLM.UIDS] > MAX_MEMBERS then
+          more = true
+          break
+        end
+        local uids, items = end_held(L, id, entry)
+        for name in pairs(items) do names[name] = true end
+        members = members + #uids
+        L.ended[#L.ended + 1] = {id, uids, 'retired'}
+      end
+    end
+    if not more then L.roles[role] = {holder[1], holder[2]} end
+  end
+  local items = {}
+  for name in pairs(names) do items[#items + 1] = name end
+  table.sort(items)
+  flush(L)
+  return cmsgpack.pack({'ok', L.epoch, L.ended, items, more})
+end
+
+local function drop_all(L)
+  for _, suffix in ipairs({':items', ':seen', ':records', ':claims', ':leases', ':renewals', ':owners', ':gone', ':slots',
+    ':expired', ':guards'}) do
+    redis.call('UNLINK', L.key .. suffix)
+  end
+end
+
+local function start_empty(L, epoch, token)
+  drop_all(L)
+  redis.call('HSET', L.key .. ':meta', 'epoch', epoch, 'open', '0', 'run_id', own_run_id(), 'token', token, 'held', 0,
+    'binding', 0, 'observed', 0)
 end
 
 -- {role epoch, incarnation, at least}: drop everything but the roles and columns, close, raise the epoch.
@@ -24,14 +80,34 @@ local function begin(keys, args)
   local input = cmsgpack.unpack(args[1])
   if not leads(L, 'reconciler', input[1], input[2]) then return cmsgpack.pack({'stale', L.epoch}) end
   local epoch = next_epoch(L, L.epoch, input[3])
-  for _, suffix in ipairs({':items', ':seen', ':records', ':claims', ':leases', ':renewals', ':owners', ':gone', ':slots',
-    ':expired', ':guards'}) do
-    redis.call('UNLINK', L.key .. suffix)
-  end
-  redis.call('HSET', L.key .. ':meta', 'epoch', epoch, 'open', '0', 'run_id', own_run_id(), 'token', L.token, 'held', 0,
-    'binding', 0, 'observed', 0)
+  start_empty(L, epoch, L.token)
   flush(L)
   return cmsgpack.pack({'ok', epoch})
+end
+
+-- {role epoch, incarnation, epoch, {role, epoch, incarnation}}: the start of a rebuild after the gateway's barrier, under
+-- exactly the epoch that the barrier raised. The roles named are known again before anybody else can call.
+local function rebuild(keys, args)
+  local L = enter(keys[1])
+  local input = cmsgpack.unpack(args[1])
+  local epoch = input[3]
+  if not leads(L, 'reconciler', input[1], input[2]) then return cmsgpack.pack({'stale', L.epoch}) end
+  if L.open then return cmsgpack.pack({'open', L.epoch}) end
+  if epoch < L.epoch then return cmsgpack.pack({'epoch', L.epoch}) end
+  for _, named in ipairs(input[4]) do leads(L, named[1], named[2], named[3]) end
+  start_empty(L, epoch, math.max(L.token, epoch))
+  flush(L)
+  return cmsgpack.pack({'ok', epoch})
+end
+
+-- {role epoch, incarnation}: nothing is claimed or advanced from here on; the data stay until a rebuild.
+local function close(keys, args)
+  local L = enter(keys[1])
+  local input = cmsgpack.unpack(args[1])
+  if not leads(L, 'reconciler', input[1], input[2]) then return cmsgpack.pack({'stale', L.epoch}) end
+  if L.open then redis.call('HSET', L.key .. ':meta', 'open', '0') end
+  flush(L)
+  return cmsgpack.pack({'ok', L.epoch})
 end
 
 -- {role epoch, incarnation}: open what the reconciler has filled.
@@ -104,6 +180,45 @@ local function items_named(keys, args)
     end
   end)
   return cmsgpack.pack(rows)
+end
+
+-- {item names} -> {epoch, rows}: for each item what it says and what the records say, at one moment. It reads every
+-- record and takes some microseconds for each: for items under suspicion only.
+-- A row is {name, item as of items_named or false, amounts {resource, used, held}, references}.
+local function sums(keys, args)
+  local L = enter(keys[1])
+  local names, wanted = columns_by_number(L), {}
+  for _, name in ipairs(cmsgpack.unpack(args[1])) do wanted[name] = {0, {}, {}} end
+  local cursor = '0'
+  repeat
+    local reply = redis.call('HSCAN', L.key .. ':records', cursor, 'COUNT', 1000)
+    cursor = reply[1]
+    for i = 2, #reply[2], 2 do
+      local rec = cmsgpack.unpack(reply[2][i])
+      for _, take in ipairs(takes_of(rec[REC.TAKES])) do
+        local sum = wanted[take[1]]
+        if sum then
+          local into = sum[rec[REC.STATE] == OBSERVED and 2 or 3]
+          sum[1] = sum[1] + 1
+          for resource, amount in pairs(take[2]) do
+            amount = math.max(math.min(amount, MAX_AMOUNT), -MAX_AMOUNT)
+            into[resource] = (into[resource] or 0) + amount
+          end
+        end
+      end
+    end
+  until cursor == '0'
+  local rows = {}
+  for name, sum in pairs(wanted) do
+    local amounts, seen = {}, {}
+    for k = 2, 3 do for resource in pairs(sum[k]) do seen[resource] = true end end
+    for resource in pairs(seen) do
+      amounts[#amounts + 1] = {resource, sum[2][resource] or 0, sum[3][resource] or 0}
+    end
+    local packed = redis.call('HGET', L.key .. ':items', name)
+    rows[#rows + 1] = {name, packed and open_item(names, name, packed) or false, amounts, sum[1]}
+  end
+  return cmsgpack.pack({L.epoch, rows})
 end
 
 -- {prefix, cursor} -> {next cursor, items}.
@@ -183,11 +298,15 @@ register('observe_v1', observe, 'allow-oom')
 register('sweep_v1', sweep_now, 'allow-oom')
 register('lead_v1', lead, 'allow-oom')
 register('begin_v1', begin, 'allow-oom')
+register('rebuild_v1', rebuild, 'allow-oom')
+register('close_v1', close, 'allow-oom')
+register('retire_v1', retire, 'allow-oom')
 register('open_v1', open, 'allow-oom')
 register('status_v1', status, 'no-writes')
 register('items_v1', items, 'no-writes')
 register('items_named_v1', items_named, 'no-writes')
 register('guards_v1', guards, 'no-writes')
+register('sums_v1', sums, 'no-writes')
 register('records_v1', records, 'no-writes')
 register('scan_records_v1', scan_records, 'no-writes')
 register('scan_binding_v1', scan_binding, 'no-writes')

@@ -10,11 +10,12 @@ end
 
 -- Rows 10, 11, 12 and, for another node than claimed, 5 or 9 before 11.
 -- `bumps` are the guards of the terms that the pod carries or matches: a claim has bumped them already, row 11 does.
-local function seen(L, uid, namespace, name, node, takes, rv, bumps)
+-- `recharge`: what the charge depends on changed, though the object did not.
+local function seen(L, uid, namespace, name, node, takes, rv, bumps, recharge)
   if marked(L, uid) then return end
   local rec = record(L, uid)
   if rec and rec[REC.STATE] == OBSERVED then
-    if older(rec[REC.RV], rv) then
+    if older(rec[REC.RV], rv) or (recharge and not older(rv, rec[REC.RV])) then
       if rec[REC.TAKES] ~= takes then
         local old = takes_of(rec[REC.TAKES])
         charge(L, takes_of(takes))
@@ -205,7 +206,7 @@ local function take_expired(L)
 end
 
 local apply = {
-  P = function(L, o) seen(L, o[2], o[3], o[4], o[5], o[6], o[7], o[8]) end,
+  P = function(L, o) seen(L, o[2], o[3], o[4], o[5], o[6], o[7], o[8], o[9]) end,
   G = function(L, o, remember) gone(L, o[2], o[3], remember) end,
   U = function(L, o) unbound(L, o[2], o[3]) end,
   S = function(L, o) settled(L, o[2], o[3], o[4]) end,
@@ -271,6 +272,7 @@ local function observe(keys, args)
   local expired = role == 'reconciler' and take_expired(L) or {}
   redis.call('ZREMRANGEBYSCORE', L.key .. ':gone', '-inf', L.now)
   prune_guards(L)
+  prune_tickets(L)
   if L.run_id == '' then redis.call('HSET', L.key .. ':meta', 'run_id', own_run_id(), 'open', '0', 'epoch', L.epoch) end
   flush(L)
   return cmsgpack.pack({'ok', L.epoch, changed, freed, L.ended, expired, L.observed_uids, L.gone_uids, rows})
