@@ -24,16 +24,20 @@ def test_a_small_demo_ends_well(tmp_path: Path) -> None:
     assert {"jobs", "finished", "queues", "quotas", "scheduler", "violations", "wall_s"} <= set(summary)
     assert (summary["jobs"], summary["finished"], summary["violations"]) == (8, 8, [])
     assert {queue["name"]: queue["finished"] for queue in summary["queues"]} == {"vision": 4, "language": 4}
-    for quota in summary["quotas"]:
-        assert 0 < quota["peak"]["cpu"] <= float(quota["max"]["cpu"])
+    quotas = {quota["name"]: quota for quota in summary["quotas"]}
+    for name in ("research", "vision", "language"):
+        assert 0 < quotas[name]["peak"]["cpu"] <= float(quotas[name]["max"]["cpu"])
+    group = summary["gang_group"]
+    assert (group["parts"], group["bound"], group["bound_early"]) == ({"prefill": 2, "decode": 4}, 6, 0)
     assert summary["scheduler"]["pods_bound"] >= 8 * 2
 
 
 @pytest.mark.parametrize(
-    ("violations", "failed", "words"),
+    ("violations", "failed", "bound_early", "words"),
     [
-        ([{"rule": "bound twice", "subject": "pod a/b", "detail": "first to n, then to m"}], 0, "1 violations"),
-        ([], 1, "1 failed jobs"),
+        ([{"rule": "bound twice", "subject": "pod a/b", "detail": "first to n, then to m"}], 0, 0, "1 violations"),
+        ([], 1, 0, "1 failed jobs"),
+        ([], 0, 1, "1 pods of a gang group bound in part"),
     ],
 )
 def test_a_violation_or_a_failed_job_fails_it(
@@ -42,13 +46,15 @@ def test_a_violation_or_a_failed_job_fails_it(
     tmp_path: Path,
     violations: list[dict[str, str]],
     failed: int,
+    bound_early: int,
     words: str,
 ) -> None:
     """The run is made up, the judgement of it is not."""
 
     async def run(*_: object) -> playing.Summary:
         figures = playing.SchedulerSummary(2, 1.0, 0.1, 0.2)
-        return playing.Summary(2, 2 - failed, failed, [], [], figures, violations, 1.0)
+        group = playing.GangGroupSummary({"a": 1, "b": 1}, 2, 0.1, 0.1, bound_early)
+        return playing.Summary(2, 2 - failed, failed, [], [], group, figures, violations, 1.0)
 
     file = tmp_path / "demo.json"
     monkeypatch.setattr(playing, "play", run)

@@ -24,10 +24,11 @@ def demo(
         Path | None, typer.Option("--json", metavar="FILE", help="Write the summary here.", show_default=False)
     ] = None,
 ) -> None:
-    """See it work: 1,000 fake nodes, two teams, 200 jobs.
+    """See it work: 1,000 fake nodes, three teams, 200 jobs.
 
-    Each team gets a quota and a queue; suspended TFJobs, PyTorchJobs, RayJobs and batch Jobs ask for more than the
-    quotas allow and go through in waves, shown live.
+    Each team gets a quota and a queue; suspended TFJobs, PyTorchJobs, RayJobs and batch Jobs of two teams ask for more
+    than the quotas allow and go through in waves, shown live: one team borrows what the others leave and gives it back.
+    The third team starts a service of two PodGroups, which is placed whole.
     At the end the API's own watch history is judged: a quota exceeded, a gang bound in part, a pod bound twice or to a
     node without room fails the demo (exit code 1).
     """
@@ -52,6 +53,8 @@ def demo(
     if json is not None:
         json.write_bytes(msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
     _print(console, summary)
+    if summary.gang_group.bound_early:
+        raise CommandError(f"{summary.gang_group.bound_early} pods of a gang group bound in part (services: {log})")
     if summary.violations or summary.failed:
         raise CommandError(f"{len(summary.violations)} violations, {summary.failed} failed jobs (services: {log})")
     log.unlink()
@@ -64,10 +67,23 @@ def _print(console: Console, summary: "Summary") -> None:
         f"binding (p50), {summary.scheduler.bind_p99_s * 1000:.0f} ms (p99)"
     )
     rows = [
-        {"name": quota.name, "max": quota.max.get("cpu", "-"), "peak": f"{quota.peak.get('cpu', 0.0):g}"}
+        {
+            "name": quota.name,
+            "min": quota.min.get("cpu", "-"),
+            "max": quota.max.get("cpu", "-"),
+            "peak": f"{quota.peak.get('cpu', 0.0):g}",
+        }
         for quota in summary.quotas
     ]
-    console.print(table({"name": "QUOTA", "max": "CPU LIMIT", "peak": "MOST ADMITTED"}, rows))
+    console.print(
+        table({"name": "QUOTA", "min": "CPU GUARANTEED", "max": "CPU LIMIT", "peak": "MOST ADMITTED TO JOBS"}, rows)
+    )
+    group = summary.gang_group
+    console.print(
+        f"gang group {' + '.join(f'{name} ({pods} pods)' for name, pods in group.parts.items())}: "
+        f"{group.bound_early} bound while incomplete, "
+        f"{group.bound} bound {group.binding_s * 1000:.0f} ms after the last came"
+    )
     if not summary.violations:
         console.print("[green]no violations[/green] in the API's watch history")
     for violation in summary.violations[:20]:

@@ -1,6 +1,7 @@
 """The demo itself: bring the cluster up, create quotas and jobs, show them until they are over, judge the history."""
 
 import asyncio
+import contextlib
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -21,6 +22,8 @@ from koord.localcluster.clusterapi import ApiError
 from koord.localcluster.httpapi import HttpClusterApi, object_path
 
 _CREATE_AT_ONCE = 16
+_ACT_S = 8.0
+"""The demo waits this long at most for a moment that it would like to show."""
 
 
 class DemoOptions(msgspec.Struct, frozen=True):
@@ -42,11 +45,25 @@ class QueueSummary(msgspec.Struct):
 
 
 class QuotaSummary(msgspec.Struct):
-    """One quota: its limit and the most that was admitted at once, in the units of its manifest."""
+    """One quota: its guarantee, its limit and the most that was admitted at once, in the units of its manifest."""
 
     name: str
+    min: dict[str, str]
     max: dict[str, str]
     peak: dict[str, float]
+
+
+class GangGroupSummary(msgspec.Struct):
+    """The service of several PodGroups: seconds from its first pod to its last, and from that to the last binding.
+
+    ``bound_early``: pods that were bound before every part had all its pods; the promise is none.
+    """
+
+    parts: dict[str, int]
+    bound: int
+    gathering_s: float
+    binding_s: float
+    bound_early: int
 
 
 class SchedulerSummary(msgspec.Struct):
@@ -66,6 +83,7 @@ class Summary(msgspec.Struct):
     failed: int
     queues: list[QueueSummary]
     quotas: list[QuotaSummary]
+    gang_group: GangGroupSummary
     scheduler: SchedulerSummary
     violations: list[dict[str, str]]
     wall_s: float
@@ -94,15 +112,15 @@ async def _play(
 ) -> Summary:
     await _create(api, scenario.namespaces())
     await _create(api, scenario.quotas())
-    say(f"submitting {options.jobs} jobs of four kinds, suspended, to two queues")
     started = time.monotonic()
     progress = Progress(options.jobs)
     history.listener = lambda change: _feed(progress, change)
-    creating = asyncio.create_task(_create(api, scenario.jobs(options.jobs, options.run_s)))
+    acting = asyncio.create_task(_act(options, api, progress, say))
     try:
         async with asyncio.timeout(options.timeout_s):
-            await creating
-            while progress.finished < options.jobs:
+            while not (acting.done() and progress.finished >= options.jobs and progress.service_bound):
+                if acting.done():
+                    acting.result()
                 show(progress.render(time.monotonic() - started))
                 await asyncio.sleep(0.25)
     except TimeoutError:
@@ -110,7 +128,7 @@ async def _play(
             f"only {progress.finished} of {options.jobs} jobs were over after {options.timeout_s:g} s"
         ) from None
     finally:
-        creating.cancel()
+        acting.cancel()
     wall_s = time.monotonic() - started
     show(progress.render(wall_s))
     changes = list(history.changes())
@@ -126,19 +144,79 @@ async def _play(
             QueueSummary(
                 team.name, progress.counts(team.namespace)["finished"], progress.counts(team.namespace)["failed"]
             )
-            for team in scenario.TEAMS
+            for team in scenario.JOB_TEAMS
         ],
         quotas=[
             QuotaSummary(
                 quota["metadata"]["name"],
+                quota["spec"]["min"],
                 quota["spec"]["max"],
                 {key: float(value) for key, value in checker.peaks.get(quota["metadata"]["name"], {}).items()},
             )
             for quota in scenario.quotas()
         ],
+        gang_group=_gang_group(changes),
         scheduler=_scheduler(changes, wall_s),
         violations=[violation._asdict() for violation in violations],
         wall_s=round(wall_s, 3),
+    )
+
+
+async def _act(options: DemoOptions, api: HttpClusterApi, progress: Progress, say: Callable[[str], None]) -> None:
+    """Borrow first, then share: one team has the department to itself until the others come with their own work."""
+    jobs = list(scenario.jobs(options.jobs, options.run_s))
+    first, second = (
+        [job for job in jobs if job["metadata"]["namespace"] == team.namespace] for team in scenario.JOB_TEAMS
+    )
+    vision, language = scenario.JOB_TEAMS
+    say(f"{vision.name} submits {len(first)} suspended jobs of four kinds; its neighbours' room is idle, so it borrows")
+    await _create(api, first)
+    await _until(
+        progress,
+        lambda: (
+            progress.admitted_cpu(vision.namespace) > vision.guaranteed.cpu
+            or progress.let_go(vision.namespace) == len(first)
+        ),
+    )
+    say(f"{language.name} submits {len(second)} jobs: what {vision.name} borrowed goes back as its jobs end")
+    await _create(api, second)
+    *early, last = scenario.SERVICE
+    say(f"{scenario.SERVING.name} starts one service of {len(scenario.SERVICE)} PodGroups, all or nothing; "
+        f"{last.name} is late")  # fmt: skip
+    await _create(api, scenario.pod_groups())
+    for part in early:
+        await _create(api, scenario.service_pods(part))
+    await _until(progress, lambda: progress.counts(language.namespace)["running"] > 0)
+    await _create(api, scenario.service_pods(last))
+
+
+async def _until(progress: Progress, condition: Callable[[], bool]) -> None:
+    """Wait for a moment worth seeing; the demo goes on without it."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_ACT_S):
+            while not condition():
+                progress.changed.clear()
+                await progress.changed.wait()
+
+
+def _gang_group(changes: Iterable[Change]) -> GangGroupSummary:
+    """How the service started."""
+    created: dict[str, float] = {}
+    bound: dict[str, float] = {}
+    for change in changes:
+        if change.resource == "pods":
+            pod = decode(change.raw)
+            if pod["metadata"]["namespace"] == scenario.SERVING.namespace:
+                created.setdefault(pod["metadata"]["uid"], change.seen_s)
+                if pod["spec"].get("nodeName"):
+                    bound.setdefault(pod["metadata"]["uid"], change.seen_s)
+    whole = max(created.values(), default=0.0)
+    return GangGroupSummary(
+        parts={part.name: part.pods for part in scenario.SERVICE},
+        bound=len(bound),
+        gathering_s=round(whole - min(created.values(), default=0.0), 3),
+        binding_s=round(max(bound.values(), default=whole) - whole, 4),
+        bound_early=sum(1 for moment in bound.values() if moment < whole),
     )
 
 
@@ -147,6 +225,7 @@ def _feed(progress: Progress, change: Change) -> None:
         progress.unit(decode(change.raw), deleted=change.type == "DELETED")
     elif change.resource == "pods":
         progress.pod(decode(change.raw), deleted=change.type == "DELETED")
+    progress.changed.set()
 
 
 def _scheduler(changes: Iterable[Change], wall_s: float) -> SchedulerSummary:
