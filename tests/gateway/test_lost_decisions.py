@@ -24,6 +24,7 @@ from koord.contracts.asks import BindingRecord, BindingsSettled, SettleBindings
 from koord.contracts.decisions import Bind, BindMember, ClaimRef, ObjectRef, Patch
 from koord.gateway.access import ApiAccess
 from koord.gateway.api import Api
+from koord.gateway.following import Following
 from koord.gateway.leanclient import LeanClient, Response
 from koord.gateway.session import Session
 from koord.gateway.settings import GatewaySettings
@@ -129,8 +130,13 @@ class Bed:
         async def run() -> None:
             connector = aiohttp.TCPConnector(ssl=self.access.ssl or False)
             async with aiohttp.ClientSession(connector=connector) as http:
-                session = Session(self.bus, self.gateway, api, self.access, http, Spans(), GatewaySettings())
-                await session.run(asyncio.Event())
+                following = Following(self.bus, self.access, http)
+                await following.start()
+                try:
+                    session = Session(self.bus, self.gateway, api, following, Spans(), GatewaySettings())
+                    await session.run(asyncio.Event())
+                finally:
+                    await following.stop()
 
         self._running = asyncio.create_task(run())
 

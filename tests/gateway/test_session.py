@@ -34,6 +34,7 @@ from koord.contracts.results import Result
 from koord.gateway.access import ApiAccess
 from koord.gateway.api import Api
 from koord.gateway.executor import _peek_id
+from koord.gateway.following import Following
 from koord.gateway.session import Session
 from koord.gateway.settings import GatewaySettings
 from koord.kube.resources import ELASTIC_QUOTAS, EVENTS, PODS, QUEUE_UNITS
@@ -131,11 +132,14 @@ async def leading(
         await ledger.status()
     lost = asyncio.Event()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=access.ssl or False)) as http:
-        session = Session(bus, ledgers[1], api, access, http, Spans(), GatewaySettings())
+        following = Following(bus, access, http)
+        await following.start()
+        session = Session(bus, ledgers[1], api, following, Spans(), GatewaySettings())
         running = asyncio.create_task(session.run(lost))
         yield Bed(bus, kube, ledgers[0])
         lost.set()
         await asyncio.wait_for(running, 10)
+        await following.stop()
     for ledger in ledgers:
         await ledger.close()
     await bus.close()

@@ -1,11 +1,13 @@
 """Who is the one gateway: a Kubernetes Lease, because without the API server a gateway has nothing to do.
 
 The Lease only elects. What fences a predecessor that does not know that it lost is the epoch of the ledger: each
-leader takes a new one (``ledger.lead``) before its first write.
+leader takes a new one (``ledger.lead``) before its first write. Who can prove that the holder died (``is_dead``) need
+not wait until the Lease has run out.
 """
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -20,7 +22,7 @@ from koord.telemetry.logs import get_logger
 
 log = get_logger("koord.gateway.election")
 
-MARGIN_S = 1.0
+MARGIN_S = 0.75
 """The role is given up this long before another may take it."""
 SKEW_S = 0.5
 """How far two clocks may be apart."""
@@ -61,8 +63,10 @@ class LeaseElection:
         *,
         namespace: str = "koord-system",
         name: str = "koord-gateway",
-        duration_s: float = 5.0,
-        renew_s: float = 1.5,
+        duration_s: float = 3.0,
+        renew_s: float = 1.0,
+        is_dead: Callable[[str], bool] | None = None,
+        on_standby: Callable[[], None] | None = None,
     ) -> None:
         self._api = api
         self._identity = identity
@@ -70,10 +74,22 @@ class LeaseElection:
         self._name = name
         self._duration_s = duration_s
         self._renew_s = renew_s
+        self._is_dead = is_dead
+        self._on_standby = on_standby
         self._lease: _Lease | None = None
         self._renewed = 0.0
         self._keeper: asyncio.Task[None] | None = None
         self.lost = asyncio.Event()
+
+    @property
+    def held(self) -> bool:
+        """Whether the role is ours by our own clock; once it is not, it is lost: a sleep too long ends it."""
+        if self._keeper is None or self.lost.is_set():
+            return False
+        if time.monotonic() >= self._renewed + self._duration_s - MARGIN_S:
+            self.lost.set()
+            return False
+        return True
 
     async def acquire(self) -> None:
         """Wait until the role is ours; outages are waited out."""
@@ -93,7 +109,7 @@ class LeaseElection:
                     now = (holder, lease.metadata.resource_version)
                     if now != seen:
                         seen, seen_at = now, begun
-                    if not holder or holder == self._identity or self._is_free(lease.spec, begun - seen_at):
+                    if self._may_take(holder, lease.spec, begun - seen_at):
                         transitions = (lease.spec.lease_transitions or 0) + (holder != self._identity)
                         taken = _Lease(lease.metadata, self._spec(transitions))
                         if await self._write(taken, "update"):
@@ -101,6 +117,8 @@ class LeaseElection:
                     elif holder != waiting_for:
                         log.info("another gateway leads, standing by", holder=holder)
                         waiting_for = holder
+                        if self._on_standby is not None:
+                            self._on_standby()
             except (RequestFailed, ApiUnavailable) as error:
                 log.warning("the lease cannot be asked for", error=str(error))
             await asyncio.sleep(self._renew_s / 5)
@@ -158,6 +176,11 @@ class LeaseElection:
             return False
         self._renewed = begun
         return True
+
+    def _may_take(self, holder: str | None, spec: _Spec, unchanged_s: float) -> bool:
+        if not holder or holder == self._identity:
+            return True
+        return (self._is_dead is not None and self._is_dead(holder)) or self._is_free(spec, unchanged_s)
 
     def _is_free(self, spec: _Spec, unchanged_s: float) -> bool:
         """Whether the holder is dead: the Lease did not change for its duration by our clock alone.

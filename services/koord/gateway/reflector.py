@@ -3,6 +3,9 @@
 A watch resumes where it broke. Only when the server can no longer continue (410), or a line could not be read, is the
 resource listed again; then what the stream holds is compared with the list, differences are published, and what
 vanished becomes a tombstone. The stream is therefore right after any gap, and nothing is published twice for nothing.
+
+A standby lists and watches, too, and publishes nothing: it knows the versions, and the bodies of recent changes. When
+it takes over it compares these with what the stream holds and publishes the differences at once.
 """
 
 import asyncio
@@ -20,6 +23,7 @@ from koord.contracts.state import ChangeType
 from koord.gateway import metrics
 from koord.gateway.access import ApiAccess
 from koord.gateway.objects import Brief, ObjectError, read_line, read_object, read_page, read_status, read_version
+from koord.gateway.recent import Recent, missing
 from koord.kube.resources import PODS, Resource
 from koord.telemetry.logs import get_logger
 
@@ -58,6 +62,10 @@ class StateSink(Protocol):
         """Say that the stream holds the whole resource; returns when everything published before is stored."""
         ...
 
+    def stored(self, sequence: int) -> None:
+        """A change that was published has this place in the stream."""
+        ...
+
 
 class Watcher(Protocol):
     """Who else wants to know what was seen."""
@@ -86,6 +94,9 @@ class Refused(Exception):
 class Reflector:
     """Follows one resource. ``watcher`` sees every change before it is published.
 
+    ``publishing`` False: as a standby, until :meth:`lead`. ``may_publish`` is asked before anything that arrived is
+    published: a process that slept through the end of its leadership must not put old states over new ones.
+
     ``state`` is ``starting``, ``synced``, ``absent`` (the server does not know the resource: a missing CRD) or
     ``failing``; ``note`` says why it is not synced.
     """
@@ -99,8 +110,11 @@ class Reflector:
         *,
         watcher: Watcher | None = None,
         on_state: Callable[["Reflector"], None] | None = None,
+        publishing: bool = True,
+        may_publish: Callable[[], bool] | None = None,
     ) -> None:
         self.resource = resource
+        self.publishing = publishing
         self.state: Literal["starting", "synced", "absent", "failing"] = "starting"
         self.note = ""
         self._access = access
@@ -108,7 +122,9 @@ class Reflector:
         self._sink = sink
         self._watcher = watcher
         self._on_state = on_state
+        self._may_publish = may_publish
         self._known: dict[str, str] | None = None
+        self._recent = Recent()
         self._version = ""
         self._lost: BaseException | None = None
         self._cycle: asyncio.Task[float] | None = None
@@ -128,8 +144,54 @@ class Reflector:
 
     def reset(self) -> None:
         """Distrust what the stream was seen to hold (it was made anew): list again and publish what it lacks."""
-        self._forget()
-        self._again()
+        if self.publishing:  # a standby does not go by what the stream holds
+            self._forget()
+            self._again()
+
+    async def lead(self) -> None:
+        """Publish from now on, first what the stream lacks; afterwards it is complete, or is being listed anew."""
+        if self.publishing:
+            return
+        held: Mapping[str, str] | None = None
+        if self._known is not None and self._version:
+            with contextlib.suppress(BusError):
+                held = await self._sink.held(self.resource)
+        self.publishing = True
+        self._absent_since = 0.0
+        warm = held is not None and self._known is not None and self._version
+        lacking = missing(self._known or {}, held or {}, self._recent) if warm else None
+        self._recent.clear()
+        if lacking is None:
+            self.reset()
+            return
+        for type_, brief in lacking:
+            self._send(type_, brief)
+        try:
+            await self._listed(self._version)
+        except BusError:
+            self.reset()
+
+    def stand_by(self) -> None:
+        """Publish nothing from now on."""
+        self.publishing = False
+        self._lost = None
+
+    async def compare(self) -> None:
+        """Somebody else wrote to the stream: read it back, and list again if it is not what was published."""
+        if not self.publishing or self._known is None or not self._version:
+            return
+        try:
+            held = await self._sink.held(self.resource)
+        except BusError:
+            self.reset()
+            return
+        if self.publishing and self._version and held != self._known:
+            self._known, self._version = dict(held), ""
+            self._again()
+
+    def trim(self) -> None:
+        """Let go of the bodies of changes that are not recent any more."""
+        self._recent.trim(time.monotonic())
 
     async def list_anew(self, mark: str) -> None:
         """List with a consistent read and publish the differences; ``mark`` is in the marker from then on.
@@ -204,8 +266,9 @@ class Reflector:
     async def _relist(self) -> None:
         self._relists.inc()
         if self._known is None:
-            self._known = dict(await self._sink.held(self.resource))
+            self._known = dict(await self._sink.held(self.resource)) if self.publishing else {}
         known = self._known
+        first = not known
         seen: set[str] = set()
         token = ""
         while True:
@@ -231,8 +294,9 @@ class Reflector:
                 seen.add(key)
                 held = known.get(key)
                 if held != brief.resource_version:
-                    await self._sink.room()
-                    self._publish("ADDED" if held is None else "MODIFIED", brief)
+                    if self._may():
+                        await self._sink.room()
+                    self._publish("ADDED" if held is None else "MODIFIED", brief, recent=not first)
                 elif self._watcher is not None:
                     self._watcher.observe("MODIFIED", key, brief)
             token = page.token
@@ -264,6 +328,7 @@ class Reflector:
             self._set("synced", "")
             rest = b""
             async for chunk in answer.content.iter_any():
+                self._may()
                 lines = (rest + chunk).split(b"\n")
                 rest = lines.pop()
                 if len(rest) > MAX_LINE:
@@ -273,7 +338,8 @@ class Reflector:
                         self._take(line)
                 self._events.inc(len(lines))
                 self._check()
-                await self._sink.room()
+                if self.publishing:
+                    await self._sink.room()
 
     def _take(self, line: bytes) -> None:
         type_, raw = read_line(line)
@@ -293,7 +359,13 @@ class Reflector:
         resource = self.resource
         return read_object(raw, kind=resource.kind, api_version=resource.api_version, pod=self._pod)
 
-    def _publish(self, type_: ChangeType, brief: Brief) -> None:
+    def _may(self) -> bool:
+        """Whether this is the one who publishes; if the leadership ended unnoticed, it is over from here on."""
+        if self.publishing and self._may_publish is not None and not self._may_publish():
+            self.stand_by()
+        return self.publishing
+
+    def _publish(self, type_: ChangeType, brief: Brief, *, recent: bool = True) -> None:
         known = self._known
         if known is None:
             raise Expired  # reset meanwhile: what the stream holds is not known any more
@@ -304,21 +376,33 @@ class Reflector:
             known.pop(key, None)
         else:
             known[key] = brief.resource_version
+        if self.publishing:
+            self._send(type_, brief)
+        elif recent:
+            self._recent.put(key, type_, brief, time.monotonic())
+
+    def _send(self, type_: ChangeType, brief: Brief) -> None:
         future = self._sink.publish(
             self.resource, type_, brief.namespace, brief.name, brief.resource_version, brief.body
         )
         future.add_done_callback(self._stored)
 
     async def _bury(self, key: str, version: str) -> None:
-        await self._sink.bury(self.resource, key, version)
+        if self.publishing:
+            await self._sink.bury(self.resource, key, version)
         if self._watcher is not None:
             self._watcher.drop(key)
         if self._known is not None:
             self._known.pop(key, None)
 
     def _stored(self, future: "asyncio.Future[int]") -> None:
-        if not future.cancelled() and future.exception() is not None:
-            self._lost = future.exception()
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is None:
+            self._sink.stored(future.result())
+        elif self.publishing:
+            self._lost = error
 
     def _check(self) -> None:
         """Raise if the stream did not take a change."""
@@ -327,6 +411,8 @@ class Reflector:
             raise lost
 
     async def _listed(self, version: str) -> None:
+        if not self.publishing:
+            return
         await self._sink.listed(self.resource, version, self._mark)
         self._check()
         if self._marked is not None and not self._marked.done():
@@ -344,7 +430,7 @@ class Reflector:
         self._version = ""
         try:
             if self._known is None:
-                self._known = dict(await self._sink.held(self.resource))
+                self._known = dict(await self._sink.held(self.resource)) if self.publishing else {}
             if self._known and now - self._absent_since > ABSENT_S:
                 for key, version in list(self._known.items()):
                     await self._bury(key, version)

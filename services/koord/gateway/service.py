@@ -9,6 +9,7 @@ from koord.gateway import metrics
 from koord.gateway.access import AccessError, ApiAccess
 from koord.gateway.api import Api
 from koord.gateway.election import LeaseElection
+from koord.gateway.following import Following
 from koord.gateway.kubeconfig import load_access
 from koord.gateway.leanclient import LeanClient
 from koord.gateway.reflector import Reflector
@@ -20,17 +21,18 @@ from koord.runtime.host import Host
 from koord.runtime.service import ServiceSpec
 
 _RENEW_CREDENTIALS_S = 60.0
+_AT_ONCE_S = 0.3
+"""Who leads within this long need not begin as a standby."""
 
 
 class Gateway:
-    """Leads, or stands by until it can."""
+    """Leads, or stands by with everything known until it can. A standby is ready once it is warm."""
 
     def __init__(self, host: Host, settings: GatewaySettings) -> None:
         self._host = host
         self._settings = settings
         self._lead: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._election: LeaseElection | None = None
         host.ready.require("api", *(resource.token for resource in WATCHED))
 
     async def start(self) -> None:
@@ -57,44 +59,50 @@ class Gateway:
             name=settings.lease_name,
             duration_s=settings.lease_duration_s,
             renew_s=settings.lease_renew_s,
+            is_dead=self._host.life.is_dead,
+            on_standby=lambda: self._host.ready.open("api"),
         )
+        self._host.role("gateway", lambda: election.held)
         renewing = asyncio.create_task(self._renew(access), name="gateway-credentials")
         connector = aiohttp.TCPConnector(ssl=access.ssl if access.ssl is not None else False, limit=0)
         timeout = aiohttp.ClientTimeout(total=120.0, sock_connect=10.0)
         stopping = asyncio.create_task(self._stopping.wait(), name="gateway-stopping")
         try:
             async with aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=True) as http:
-                while not self._stopping.is_set():
-                    acquiring = asyncio.create_task(election.acquire(), name="gateway-acquire")
-                    await asyncio.wait((acquiring, stopping), return_when=asyncio.FIRST_COMPLETED)
-                    if not acquiring.done():
-                        await end(acquiring)
-                        break
-                    acquiring.result()
-                    self._host.ready.open("api")
-                    metrics.LEADER.set(1)
-                    try:
-                        await self._term(
-                            election,
-                            Session(
-                                self._host.bus,
-                                self._host.ledger,
-                                api,
-                                access,
-                                http,
-                                self._host.spans,
-                                settings,
-                                on_state=self._on_state,
-                            ),
-                        )
-                    finally:
-                        metrics.LEADER.set(0)
-                        await election.release()
-                    await asyncio.sleep(random.uniform(0.05, 0.2))
+                following = Following(
+                    self._host.bus, access, http, on_state=self._on_state, may_publish=lambda: election.held
+                )
+                session = Session(self._host.bus, self._host.ledger, api, following, self._host.spans, settings)
+                acquiring = asyncio.create_task(election.acquire(), name="gateway-acquire")
+                await asyncio.wait((acquiring, stopping), timeout=_AT_ONCE_S, return_when=asyncio.FIRST_COMPLETED)
+                try:
+                    await following.start()
+                    while await self._elected(acquiring, stopping):
+                        self._host.ready.open("api")
+                        metrics.LEADER.set(1)
+                        try:
+                            await self._term(election, session)
+                        finally:
+                            metrics.LEADER.set(0)
+                            await election.release()
+                        await asyncio.sleep(random.uniform(0.05, 0.2))
+                        acquiring = asyncio.create_task(election.acquire(), name="gateway-acquire")
+                finally:
+                    await end(acquiring)
+                    await election.release()
+                    await following.stop()
         finally:
             await end(renewing, stopping)
             await client.close()
             await lease_client.close()
+
+    async def _elected(self, acquiring: "asyncio.Task[None]", stopping: "asyncio.Task[bool]") -> bool:
+        """Whether the role is ours now; False when this process is to end instead."""
+        await asyncio.wait((acquiring, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if stopping.done():
+            return False
+        acquiring.result()
+        return True
 
     async def _term(self, election: LeaseElection, session: Session) -> None:
         ends = asyncio.Event()

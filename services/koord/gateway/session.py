@@ -1,41 +1,34 @@
 """One term of leadership: what runs between winning the Lease and losing it.
 
-Nothing survives a term but the HTTP connections: a new term takes a new epoch from the ledger, reads back what the
-stream holds and lists again, because another gateway may have led in between.
+Nothing survives a term but the connections and what was seen of the API: a new term takes a new epoch from the ledger
+and compares what the stream holds, because another gateway may have led in between.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-import aiohttp
 import nats.errors
 import nats.js.errors
 
 from koord.bus.connection import Bus
 from koord.bus.decisions import DecisionConsumer, unacknowledged
 from koord.bus.questions import serve
-from koord.bus.statepublisher import StatePublisher
 from koord.contracts.asks import SettleBindings
 from koord.contracts.codec import encode
 from koord.contracts.decisions import ClaimRef
 from koord.contracts.ledger import LedgerHint
-from koord.gateway.access import ApiAccess
 from koord.gateway.advancing import Advancer, AdvancingLedger
 from koord.gateway.api import Api
 from koord.gateway.binding import Binder, ReleasingLedger
 from koord.gateway.claimedpatch import ClaimedPatcher
 from koord.gateway.events import EventRecorder
 from koord.gateway.executor import Executor
+from koord.gateway.following import Following
 from koord.gateway.lanes import Lanes
-from koord.gateway.podindex import PodIndex
-from koord.gateway.reflector import Reflector
 from koord.gateway.settings import GatewaySettings
 from koord.gateway.settling import Settler
-from koord.gateway.stream import StateStream
 from koord.gateway.writes import Writer
-from koord.kube.resources import PODS, WATCHED, Resource
 from koord.ledger.model import LedgerUnavailable, ReleaseAnswer
 from koord.runtime.ending import end
 from koord.telemetry.logs import get_logger
@@ -56,49 +49,24 @@ class GatewayLedger(AdvancingLedger, ReleasingLedger, Protocol):
 
 
 class Session:
-    """``await run(lost)`` until the leadership ends. ``on_state`` is told when a resource's state changes."""
+    """``await run(lost)`` until the leadership ends."""
 
     def __init__(
-        self,
-        bus: Bus,
-        ledger: GatewayLedger,
-        api: Api,
-        access: ApiAccess,
-        http: aiohttp.ClientSession,
-        spans: Spans,
-        settings: GatewaySettings,
-        *,
-        resources: Sequence[Resource] = WATCHED,
-        on_state: Callable[[Reflector], None] | None = None,
+        self, bus: Bus, ledger: GatewayLedger, api: Api, following: Following, spans: Spans, settings: GatewaySettings
     ) -> None:
         self._bus = bus
         self._ledger = ledger
         self._api = api
+        self._following = following
         self._spans = spans
         self._settings = settings
-        self.pods = PodIndex()
-        self._publisher = StatePublisher(bus, on_epoch=self._new_epoch)
-        stream = StateStream(bus, self._publisher)
-        self.reflectors = [
-            Reflector(
-                resource,
-                access,
-                http,
-                stream,
-                watcher=self.pods if resource == PODS else None,
-                on_state=on_state,
-            )
-            for resource in resources
-        ]
 
     async def run(self, lost: asyncio.Event) -> None:
         """Publish state and execute decisions until ``lost`` is set or the ledger knows a newer gateway."""
-        await self._publisher.start()
         tasks = [
-            asyncio.create_task(reflector.run(), name=f"reflector-{reflector.resource.token}")
-            for reflector in self.reflectors
+            asyncio.create_task(self._following.lead(), name="gateway-state"),
+            asyncio.create_task(self._decide(), name="gateway-decisions"),
         ]
-        tasks.append(asyncio.create_task(self._decide(), name="gateway-decisions"))
         waiter = asyncio.create_task(lost.wait(), name="gateway-lost")
         try:
             done, _ = await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -106,6 +74,7 @@ class Session:
                 task.result()  # a crash ends the service; the end of the leadership ends the term
         finally:
             await end(waiter, *tasks)
+            await self._following.stand_by()
 
     async def _decide(self) -> None:
         """Take decisions, until this gateway is told that a newer one leads."""
@@ -120,7 +89,7 @@ class Session:
         consumer = DecisionConsumer(self._bus, CONSUMER)
         executor = Executor(
             consumer,
-            Binder(self._api, self.pods, advancer, self._ledger, epoch, self._spans, self._released),
+            Binder(self._api, self._following.pods, advancer, self._ledger, epoch, self._spans, self._released),
             writer,
             ClaimedPatcher(self._api, writer, advancer, self._ledger, epoch, self._released),
             events,
@@ -187,7 +156,3 @@ class Session:
             return
         hint = LedgerHint("released", list(answer.items), list(answer.released), [claim.claim])
         self._bus.nc.send(self._bus.subjects.ledger("claim.released"), "", b"", encode(hint))
-
-    def _new_epoch(self, epoch: str) -> None:
-        for reflector in self.reflectors:
-            reflector.reset()

@@ -19,5 +19,5 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     request_timeout_s: float = 15.0
     lease_namespace: str = "koord-system"
     lease_name: str = "koord-gateway"
-    lease_duration_s: float = 5.0
-    lease_renew_s: float = 1.5
+    lease_duration_s: float = 3.0
+    lease_renew_s: float = 1.0

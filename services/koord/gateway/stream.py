@@ -1,4 +1,8 @@
-"""The state stream as the reflectors see it: publishing, reading back, tombstones for what vanished unseen."""
+"""The state stream as the reflectors see it: publishing, reading back, tombstones for what vanished unseen.
+
+It also notices when somebody else wrote there. A predecessor that was only stopped for a while may publish old states
+when it goes on, before it sees that it leads no more; the places in the stream that were not ours give it away.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -9,18 +13,46 @@ import nats.js.errors
 from koord.bus.connection import Bus
 from koord.bus.errors import BusUnavailable
 from koord.bus.statepublisher import StatePublisher
+from koord.bus.streams import state_life
 from koord.kube.resources import Resource
 
 
 class StateStream:
-    """Adapts the bus's StatePublisher."""
+    """Adapts the bus's StatePublisher. ``begin`` the count of our own writes, then ``foreign`` tells of others'."""
 
     def __init__(self, bus: Bus, publisher: StatePublisher) -> None:
         self._bus = bus
         self._publisher = publisher
         self.publish = publisher.publish
         self.room = publisher.room
-        self.listed = publisher.listed
+        self._first = 0
+        self._ours = 0
+        self._drift = 0
+
+    def stored(self, sequence: int) -> None:
+        """A change that was published has this place in the stream."""
+        self._ours += 1
+        self._drift = sequence - self._first - self._ours
+
+    async def listed(self, resource: Resource, resource_version: str, mark: str = "") -> int:
+        """Say that the stream holds the whole resource; returns when everything published before is stored."""
+        sequence = await self._publisher.listed(resource, resource_version, mark)
+        self.stored(sequence)
+        return sequence
+
+    async def begin(self) -> None:
+        """Count from here. BusUnavailable."""
+        _, self._first = await state_life(self._bus)
+        self._ours = self._drift = 0
+
+    async def foreign(self) -> int:
+        """How many places in the stream since :meth:`begin` were not filled by us. BusUnavailable.
+
+        A message that had to be sent again may count as one; one of ours whose answer is still under way does not.
+        """
+        _, last = await state_life(self._bus)
+        idle = not self._bus.acks.in_flight
+        return max(self._drift, last - self._first - self._ours if idle else 0)
 
     async def held(self, resource: Resource) -> Mapping[str, str]:
         """The resourceVersion of every live object that the stream holds, by key."""
@@ -42,4 +74,4 @@ class StateStream:
         future: asyncio.Future[int] = self._publisher.publish(
             resource, "DELETED", namespace, name, resource_version, last.data or b"{}"
         )
-        await future
+        self.stored(await future)
