@@ -5,7 +5,7 @@ nothing here awaits, so a pass sees one picture.
 """
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 import msgspec
@@ -34,7 +34,10 @@ from koord.queue.traces import AttemptTraces
 from koord.queue.unitsync import UnitSync, unit_entry
 from koord.queue.world import JobEntry, World
 from koord.telemetry.context import TraceContext
+from koord.telemetry.logs import get_logger
 from koord.telemetry.spans import Spans
+
+log = get_logger("koord.queue")
 
 WRITES_AT_ONCE = 200
 """Texts of waiting units are written while fewer writes than this are under way (spec 70 section 3.9)."""
@@ -259,10 +262,17 @@ class Engine:
             self.queues.reconcile(name)
         jobs, world.dirty_jobs = world.dirty_jobs, set()
         for uid in jobs:
-            self.jobs.reconcile(uid)
+            self._guarded(self.jobs.reconcile, uid)
         units, world.dirty_units = world.dirty_units, set()
         for key in units:
-            self.units.reconcile(key)
+            self._guarded(self.units.reconcile, key)
+
+    def _guarded(self, look: Callable[[str], None], which: str) -> None:
+        """Look at one object. What nobody thought of may stop that object, never the service: the log names it."""
+        try:
+            look(which)
+        except Exception:
+            log.exception("an object cannot be looked at", object=which)
 
     def after_admission(self) -> float | None:
         """Texts of waiting units, positions, running counts; answers when something of it is due next."""

@@ -82,11 +82,11 @@ class JobSync:
         if entry.facts is None:
             self._desk.warn(resource, entry.meta, "InvalidJob", entry.problem)
             return
-        if unit_key is None and not eligible(
-            entry.kind, entry.object, entry.meta, entry.facts, manage_all=self._manage_all
-        ):
-            return
         try:
+            if unit_key is None and not eligible(
+                entry.kind, entry.object, entry.meta, entry.facts, manage_all=self._manage_all
+            ):
+                return
             spec = self._spec(entry)
         except (JobError, QuantityError, msgspec.ValidationError) as error:
             self._desk.warn(resource, entry.meta, "InvalidJob", str(error))
