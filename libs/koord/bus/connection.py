@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import msgspec
 import nats.errors
@@ -23,6 +24,9 @@ from koord.contracts.asks import Refusal
 from koord.contracts.codec import encode
 from koord.contracts.subjects import Subjects
 from koord.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from koord.bus.streams import StreamLimits
 
 log = get_logger("koord.bus")
 
@@ -49,6 +53,8 @@ class Bus:
         self._closing = False
         self._connecting = True
         self._complaint = ""
+        # What the streams may hold, as :func:`koord.bus.streams.ensure_streams` was told last.
+        self.limits: StreamLimits | None = None
         # Resolves with the reason if the connection ends for good although nobody closed it (refused authorization).
         self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 

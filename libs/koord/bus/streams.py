@@ -2,9 +2,15 @@
 
 The state stream's metadata holds its *epoch*, a random name for its life: a store that was lost and made anew has
 another one, and everything derived from the old one must be rebuilt (see :mod:`koord.bus.statecache`).
+
+In a NATS cluster each stream has ``replicas`` copies. Their number is raised when it is set higher, never lowered: that
+is an operator's decision (``nats stream edit``). A cluster that is just starting knows its servers one by one and has
+no leader for a moment; both are waited for.
 """
 
+import asyncio
 import secrets
+import time
 
 import msgspec
 import nats.errors
@@ -27,17 +33,23 @@ EPOCH = "koord.epoch"
 LEASE_TTL_S = 5.0
 # A decision nobody executes for a day is void: its preconditions have long changed.
 DECISION_AGE_S = 86400.0
+# How long a JetStream that is just starting is waited for.
+PATIENCE_S = 15.0
+# JetStream's own number for "no suitable peers for placement": too few servers are known, or up.
+_NO_PEERS = 10005
 
 
 class StreamLimits(msgspec.Struct, frozen=True):
     """What the streams may hold (-1: no bound of koord's own), and whether they live on disk.
 
     Decisions are bounded by their number: a bound in bytes is reserved on the server's disk when the stream is made.
+    ``replicas`` is 1, 3 or 5: how many servers hold each stream, the leases' bucket included.
     """
 
     state_bytes: int = -1
     decisions: int = 200_000
     memory: bool = False
+    replicas: int = 1
 
 
 def configs(bus: Bus, limits: StreamLimits) -> list[StreamConfig]:
@@ -56,7 +68,7 @@ def configs(bus: Bus, limits: StreamLimits) -> list[StreamConfig]:
             storage=storage,
             allow_direct=True,
             allow_msg_ttl=True,
-            num_replicas=1,
+            num_replicas=limits.replicas,
             metadata={EPOCH: secrets.token_hex(6)},
         ),
         StreamConfig(
@@ -69,7 +81,7 @@ def configs(bus: Bus, limits: StreamLimits) -> list[StreamConfig]:
             discard=DiscardPolicy.NEW,
             storage=storage,
             allow_direct=True,
-            num_replicas=1,
+            num_replicas=limits.replicas,
         ),
         StreamConfig(
             name=subjects.quota_stream,
@@ -79,7 +91,7 @@ def configs(bus: Bus, limits: StreamLimits) -> list[StreamConfig]:
             max_msgs_per_subject=1,
             storage=storage,
             allow_direct=True,
-            num_replicas=1,
+            num_replicas=limits.replicas,
         ),
         StreamConfig(
             name=f"KV_{subjects.leases_bucket}",
@@ -93,24 +105,34 @@ def configs(bus: Bus, limits: StreamLimits) -> list[StreamConfig]:
             allow_direct=True,
             allow_rollup_hdrs=True,
             deny_delete=True,
-            num_replicas=1,
+            num_replicas=limits.replicas,
         ),
     ]
 
 
-async def ensure_streams(bus: Bus, limits: StreamLimits | None = None) -> None:
+async def ensure_streams(bus: Bus, limits: StreamLimits | None = None, *, patience: float = PATIENCE_S) -> None:
     """Make or update every stream; idempotent, safe when several services do it at once, repeated after reconnects.
 
-    Raises BusUnavailable when JetStream does not answer and BusError when it refuses a configuration.
+    Without ``limits`` those of the last call count. A JetStream that is not ready yet (no leader, too few servers
+    known) is asked again for ``patience`` seconds; then BusUnavailable. BusError when it refuses a configuration.
     """
-    limits = limits or StreamLimits()
+    bus.limits = limits or bus.limits or StreamLimits()
 
-    async def ensure() -> None:
-        for config in configs(bus, limits):
-            await _ensure(bus, config)
+    async def ensure(patience: float) -> None:
+        until = time.monotonic() + patience
+        for config in configs(bus, bus.limits or StreamLimits()):
+            while True:
+                try:
+                    await _ensure(bus, config)
+                    break
+                except BusUnavailable:
+                    if time.monotonic() > until:
+                        raise
+                    await asyncio.sleep(0.1)
 
-    await ensure()
-    bus.on_prepare("streams", ensure)
+    await ensure(patience)
+    # After a reconnect the caller of the hook tries again, and says so.
+    bus.on_prepare("streams", lambda: ensure(0.0))
 
 
 async def state_epoch(bus: Bus) -> str:
@@ -137,17 +159,38 @@ async def _ensure(bus: Bus, wanted: StreamConfig) -> None:
             try:
                 await bus.js.add_stream(wanted)
                 return
-            except nats.js.errors.BadRequestError:
+            except nats.js.errors.BadRequestError as error:
+                if error.err_code == _NO_PEERS:
+                    raise
                 held = await bus.js.stream_info(wanted.name)  # another service was faster
+        replicas = max(held.config.num_replicas or 1, wanted.num_replicas or 1)
         if _differs(held, wanted):
             metadata = {**(wanted.metadata or {}), **(held.config.metadata or {})}
-            await bus.js.update_stream(wanted.evolve(metadata=metadata))
+            await bus.js.update_stream(wanted.evolve(metadata=metadata, num_replicas=held.config.num_replicas))
+        if replicas != (held.config.num_replicas or 1):
+            await _raise_replicas(bus, wanted.name, replicas)
     except nats.js.errors.ServiceUnavailableError as error:
         raise BusUnavailable(f"stream {wanted.name}: JetStream is not available") from error
     except nats.js.errors.APIError as error:
-        raise BusError(f"stream {wanted.name}: {error.description or error} (error {error.err_code})") from error
+        kind = BusUnavailable if error.err_code == _NO_PEERS else BusError
+        raise kind(f"stream {wanted.name}: {error.description or error} (error {error.err_code})") from error
     except (nats.errors.Error, TimeoutError) as error:
         raise BusUnavailable(f"stream {wanted.name}: {_text(error)}") from error
+
+
+async def _raise_replicas(bus: Bus, name: str, replicas: int) -> None:
+    """More copies of a stream that is in use: it works on meanwhile, and also when there is no place for them yet."""
+    held = (await bus.js.stream_info(name)).config
+    try:
+        await bus.js.update_stream(held.evolve(num_replicas=replicas))
+    except nats.js.errors.APIError as error:
+        log.warning(
+            "a stream keeps fewer replicas than wanted for now",
+            stream=name,
+            replicas=held.num_replicas,
+            wanted=replicas,
+            reason=error.description or str(error),
+        )
 
 
 def _differs(held: StreamInfo, wanted: StreamConfig) -> bool:

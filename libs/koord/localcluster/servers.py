@@ -18,7 +18,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
 from koord.localcluster.process import end, signal_group, spawn, wait_exit
 from koord.localcluster.tempdirs import TemporaryDirectory
@@ -62,7 +62,7 @@ class Server(abc.ABC):
     may be called from different event loops.
     """
 
-    name: ClassVar[str]
+    name: str
 
     def __init__(
         self, binary: Path, *, directory: Path | None = None, port: int = 0, start_timeout_s: float = 15.0
@@ -242,10 +242,17 @@ class NatsServer(Server):
         return f"nats://{HOST}:{self.port}"
 
     def _arguments(self) -> Sequence[str]:
-        self._identity = f"koord-{self.port}-{time.monotonic_ns()}"
-        configuration = {
+        configuration = self.configuration()
+        self._identity = str(configuration["server_name"])
+        file = self.directory / "nats-server.conf"
+        file.write_text(json.dumps(configuration, indent=1))
+        return ["-c", str(file)]
+
+    def configuration(self) -> dict[str, Any]:
+        """What the server reads: nats-server's own configuration keys. Asked for at each start."""
+        return {
             "listen": f"{HOST}:{self.port}",
-            "server_name": self._identity,
+            "server_name": f"koord-{self.port}-{time.monotonic_ns()}",
             "max_payload": 8 << 20,
             # What the server may hold back for a slow reader before it cuts it off: a replay of 50,000 pods at once.
             "max_pending": 256 << 20,
@@ -255,16 +262,17 @@ class NatsServer(Server):
                 "max_file_store": 32 << 30,
             },
         }
-        file = self.directory / "nats-server.conf"
-        file.write_text(json.dumps(configuration, indent=1))
-        return ["-c", str(file)]
+
+    def recognises(self, greeting: dict[str, Any]) -> bool:
+        """Whether the INFO of a server on our port is our process'."""
+        return greeting.get("server_name") == self._identity
 
     async def _is_ours(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool | None:
         greeting = await reader.readline()
         if not greeting.startswith(b"INFO "):
             return False
         information = json.loads(greeting[5:])
-        if information.get("server_name") != self._identity:
+        if not self.recognises(information):
             return False
         # The greeting comes before JetStream has recovered its streams; a PONG to a connected client comes when the
         # accept loop is really serving.

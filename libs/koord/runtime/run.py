@@ -14,7 +14,7 @@ import uvloop
 from koord.bus.connection import Bus
 from koord.bus.ending import end
 from koord.bus.errors import BusError
-from koord.bus.streams import ensure_streams
+from koord.bus.streams import StreamLimits, ensure_streams
 from koord.runtime.host import Host, new_incarnation
 from koord.runtime.http import Health
 from koord.runtime.service import ServiceSpec
@@ -169,7 +169,7 @@ def _connect_bus(host: Host) -> Callable[[], Awaitable[Bus]]:
         nats = host.common.nats
         bus = await Bus.connect(nats.url, host.common.cluster, host.incarnation, credentials=nats.credentials)
         try:
-            await ensure_streams(bus)
+            await ensure_streams(bus, StreamLimits(replicas=nats.replicas))
         except BaseException:
             await bus.close()
             raise

@@ -29,10 +29,11 @@ class SettingsError(ValueError):
 
 
 class NatsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the bus is. ``url`` may name several servers, comma-separated."""
+    """Where the bus is. ``url`` may name several servers, comma-separated; ``replicas``: how many hold each stream."""
 
     url: str = "nats://127.0.0.1:4222"
     credentials: str = ""
+    replicas: Literal[1, 3, 5] = 1
 
 
 class RedisSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
