@@ -6,6 +6,7 @@ value of the wrong type are errors that name the key's path and where it came fr
 """
 
 import os
+import re
 import types
 from collections.abc import Collection, Mapping
 from importlib.metadata import entry_points
@@ -22,6 +23,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 PREFIX = "KOORD_"
 # Top-level keys that belong to no service: the embedded cluster's.
 OTHER_SECTIONS = ("local",)
+_SLOT = re.compile(r"[A-Za-z0-9_-]{0,63}")
 
 
 class SettingsError(ValueError):
@@ -60,6 +62,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """What every service shares. ``drain_s`` bounds the tidy end after SIGTERM.
 
     ``locks``: a directory shared by processes on one machine, by which they see each other's death at once.
+    ``slot``: this process's name among the replicas of its service, the same after a restart ("": it has none).
     """
 
     cluster: str = "local"
@@ -69,10 +72,13 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     log: LogSettings = LogSettings()
     kubeconfig: str = ""
     locks: str = ""
+    slot: str = ""
     drain_s: float = 15.0
 
     def __post_init__(self) -> None:
         Subjects(self.cluster)
+        if not _SLOT.fullmatch(self.slot):
+            raise ValueError(f"slot: {self.slot!r} must be of letters, digits, - and _")
         if self.drain_s < 0:
             raise ValueError(f"drain_s: {self.drain_s:g} is negative")
 

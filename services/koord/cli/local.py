@@ -26,7 +26,9 @@ from koord.localcluster.supervisor import Supervisor
 from koord.localcluster.tempdirs import TemporaryDirectory
 from koord.runtime.settings import read_file
 
-_READY_S = 60.0
+_READY_S = 50.0
+_READY_EACH_S = 4.0
+"""Processes that start at once share the machine."""
 _POLL_S = 0.05
 
 
@@ -182,7 +184,7 @@ class LocalCluster:
         argv = [sys.executable, "-m", "koord.cli.main", "run", service]
         if self.options.config is not None:
             argv += ["--config", str(self.options.config)]
-        env = self.environment() | {"KOORD_HTTP__PORT": str(port)}
+        env = self.environment() | {"KOORD_HTTP__PORT": str(port), "KOORD_SLOT": slot}
         await self._supervisor.add(Child(slot, argv, env=env, sink=self._sink), stage=1)
 
     def environment(self) -> dict[str, str]:
@@ -225,7 +227,7 @@ class LocalCluster:
 
     async def _wait_http(self, name: str, url: str) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _READY_S
+        deadline = loop.time() + _READY_S + _READY_EACH_S * len(self._http)
         last = "no answer"
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
             while True:
