@@ -19,6 +19,7 @@ from koord.contracts.asks import ExplainPod
 from koord.contracts.codec import ContractError, decode, encode
 from koord.contracts.decisions import Decision, ObjectRef
 from koord.contracts.ledger import LedgerHint
+from koord.contracts.quota import QuotaRuntime
 from koord.kube.groups import PodGroup
 from koord.kube.meta import split_key
 from koord.kube.quotas import ElasticQuota as QuotaObject
@@ -312,6 +313,11 @@ class SchedulerService:
         self._driver.kick()
 
     async def _on_runtime(self, message: Msg) -> None:
+        try:
+            decode(QuotaRuntime, message.data)
+        except ContractError as error:
+            self._log.warning("runtime quotas do not decode", subject=message.subject, error=str(error))
+            return
         self._world.events.add(ClusterEvent.QUOTA_CHANGE)
         self._driver.kick()
 
