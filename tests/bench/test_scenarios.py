@@ -9,7 +9,7 @@ import pytest
 from koord.cli.commands.bench import scenarios
 
 # Small enough for a test; the thresholds hold for the checked-in sizes only.
-SMALL: dict[str, dict[str, int]] = {
+SMALL: dict[str, dict[str, int | str]] = {
     "apiserver": {"nodes": 10, "pods": 200},
     "bus": {"objects": 500, "object_bytes": 300, "decisions": 300, "rounds": 1},
     "endtoend": {"nodes": 10, "pods": 40},
@@ -19,6 +19,7 @@ SMALL: dict[str, dict[str, int]] = {
     "koordinator-basic-1k": {"nodes": 10, "pods": 40, "rate": 40},
     "ledger": {"claims": 200, "rounds": 1, "nodes": 10, "singles": 20, "gangs": 2, "gang_size": 10},
     "quota-tree": {"quotas": 60, "rounds": 1, "changes": 5},
+    "recovery": {"nodes": 10, "pods": 40, "rate": 30, "rounds": 1, "faults": "scheduler"},
 }
 FIGURES = {
     "apiserver": {"creates_per_s", "binds_per_s", "merge_patches_per_s", "watch_events_per_s", "rss_mib"},
@@ -30,6 +31,7 @@ FIGURES = {
     "koordinator-basic-1k": {"pods_per_s", "p99_s", "binding_over_creation"},
     "gateway-writes": set[str](),
     "quota-tree": {"full_ms", "incremental_ms", "incremental_p99_ms", "build_ms"},
+    "recovery": {"fault.scheduler.p99_s", "fault.scheduler.gap_s", "lost", "double", "drift"},
 }
 
 

@@ -113,6 +113,38 @@ def test_what_is_over_or_fell_back_is_not_counted(story: Story, how: str) -> Non
     assert story.violations() == []
 
 
+def test_a_changed_parent_counts_what_was_admitted_before(story: Story) -> None:
+    """What the quota's units hold is its new parent's from then on, and no more the old one's."""
+    story.quota("old", "2")
+    story.quota("new", "3")
+    story.quota("leaf", "9", parent="old")
+    story.unit("a", "leaf", "2")
+    story.quota("leaf", "9", parent="new")
+    story.unit("b", "leaf", "1")
+    story.quota("other", "9", parent="old")
+    story.unit("c", "other", "2")
+    assert story.violations() == []
+    story.unit("d", "leaf", "1")
+    assert [found.detail for found in story.violations()] == ["4 cpu of 3 after ns/d"]
+
+
+def test_change_by_change_it_keeps_only_what_lives(story: Story) -> None:
+    """As a benchmark of hours uses it: a deleted pod is forgotten, its node's room is free again."""
+    story.node("n", cpu="1")
+    for name in ("a", "b", "c"):
+        story.pod(name)
+        story.pod(name, "n")
+        story.pod(name, "n", phase="Succeeded")
+        story.pod(name, "n", phase="Succeeded", type_="DELETED")
+    story.pod("d", "n")
+    checker = Checker()
+    for change in story.changes:
+        checker.see(change, json.loads(change.raw))
+    assert checker.finish() == []
+    assert checker.bound == 4
+    assert list(checker._pods) == ["d"]
+
+
 def test_a_lowered_limit_is_judged_only_at_the_next_admission(story: Story) -> None:
     story.quota("leaf", "4")
     story.unit("a", "leaf", "2")

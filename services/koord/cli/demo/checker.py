@@ -44,7 +44,11 @@ class _Pod:
 
 
 class Checker:
-    """Replays a history and collects violations."""
+    """Replays a history and collects violations: a whole one (:meth:`run`), or change by change as it happens.
+
+    Change by change (:meth:`see`, at the end :meth:`finish`) it keeps what is live, and costs the same per change
+    however much there is.
+    """
 
     def __init__(self) -> None:
         self.violations: list[Violation] = []
@@ -56,21 +60,30 @@ class Checker:
         self._limits: dict[str, Amounts] = {}
         self._parents: dict[str, str] = {}
         self._units: dict[str, tuple[str, Amounts]] = {}
+        self._admitted: dict[str, Amounts] = defaultdict(lambda: defaultdict(Fraction))
         self._gangs: dict[str, list[float]] = defaultdict(list)
         self._minimum: dict[str, int] = {}
         self._last_s = 0.0
-
-    def run(self, changes: Iterable[Change]) -> list[Violation]:
-        """Judge a whole history."""
-        rules = {
+        self._rules = {
             "nodes": self._node,
             "pods": self._pod,
             "elasticquotas.scheduling.sigs.k8s.io": self._quota,
             "queueunits.scheduling.x-k8s.io": self._unit,
         }
+
+    def run(self, changes: Iterable[Change]) -> list[Violation]:
+        """Judge a whole history."""
         for change in changes:
-            self._last_s = max(self._last_s, change.seen_s)
-            rules[change.resource](decode(change.raw), change)
+            self.see(change, decode(change.raw))
+        return self.finish()
+
+    def see(self, change: Change, item: Any) -> None:
+        """Judge the next change; ``item`` is its object, decoded."""
+        self._last_s = max(self._last_s, change.seen_s)
+        self._rules[change.resource](item, change)
+
+    def finish(self) -> list[Violation]:
+        """Judge what only the end shows; all violations."""
         self._judge_gangs()
         return self.violations
 
@@ -94,6 +107,8 @@ class Checker:
             if known.node:
                 for key, amount in known.request.items():
                     self._taken[known.node][key] -= amount
+        if change.type == "DELETED":
+            del self._pods[uid]
 
     def _bind(self, key: str, pod: _Pod, node: str, change: Change) -> None:
         if pod.node:
@@ -135,7 +150,12 @@ class Checker:
             self._limits.pop(name, None)
             return
         self._limits[name] = amounts(quota.get("spec", {}).get("max") or {})
-        self._parents[name] = meta.get("labels", {}).get("quota.scheduling.koordinator.sh/parent", "")
+        parent = meta.get("labels", {}).get("quota.scheduling.koordinator.sh/parent", "")
+        if self._parents.get(name) != parent:
+            self._parents[name] = parent
+            self._admitted.clear()
+            for held_by, total in self._units.values():
+                self._add_admitted(held_by, total, 1)
 
     def _unit(self, unit: Any, change: Change) -> None:
         meta, status = unit["metadata"], unit.get("status", {})
@@ -146,14 +166,18 @@ class Checker:
         )
         uid = meta["uid"]
         if not admitted:
-            self._units.pop(uid, None)
+            ended = self._units.pop(uid, None)
+            if ended is not None:
+                self._add_admitted(*ended, -1)
             return
         if uid in self._units:
             return
         quota = unit.get("spec", {}).get("queue") or meta.get("labels", {}).get(
             "quota.scheduling.koordinator.sh/name", ""
         )
-        self._units[uid] = (quota, amounts(unit["spec"].get("resource") or {}))
+        total = amounts(unit["spec"].get("resource") or {})
+        self._units[uid] = (quota, total)
+        self._add_admitted(quota, total, 1)
         for level in self._chain(quota):
             self._judge_quota(level, f"{meta['namespace']}/{meta['name']}")
 
@@ -164,13 +188,13 @@ class Checker:
             quota = self._parents.get(quota, "")
         return chain
 
+    def _add_admitted(self, quota: str, total: Amounts, times: int) -> None:
+        for level in self._chain(quota):
+            for resource, amount in total.items():
+                self._admitted[level][resource] += times * amount
+
     def _judge_quota(self, level: str, unit: str) -> None:
-        used: Amounts = defaultdict(Fraction)
-        for quota, total in self._units.values():
-            if level in self._chain(quota):
-                for resource, amount in total.items():
-                    used[resource] += amount
-        peak = self.peaks[level]
+        used, peak = self._admitted[level], self.peaks[level]
         for resource, limit in self._limits.get(level, {}).items():
             peak[resource] = max(peak.get(resource, Fraction(0)), used[resource])
             if used[resource] > limit:

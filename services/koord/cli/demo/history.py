@@ -32,10 +32,15 @@ class Change(NamedTuple):
 
 
 class History:
-    """Follows the resources until it is stopped; what it missed (a broken watch) is counted, never guessed."""
+    """Follows the resources until it is stopped; what it missed (a broken watch) is counted, never guessed.
 
-    def __init__(self, api: ClusterApi) -> None:
+    ``keep=False`` only tells the listener: hours of changes would not fit into memory. The listener gets the changes
+    of one resource in the server's order, those of different resources as they come.
+    """
+
+    def __init__(self, api: ClusterApi, *, keep: bool = True) -> None:
         self._api = api
+        self._keep = keep
         self._changes: list[Change] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.listener: Callable[[Change], None] | None = None
@@ -72,7 +77,8 @@ class History:
                             synced.set()
                         else:
                             change = Change(event.resource_version, now, resource, event.type, event.raw)
-                            self._changes.append(change)
+                            if self._keep:
+                                self._changes.append(change)
                             if self.listener is not None:
                                 self.listener(change)
                         version = str(event.resource_version)
