@@ -323,6 +323,12 @@ async def running(nats_url: str, redis_url: str, cluster: str) -> AsyncIterator[
         await mini.stop()
 
 
+def node(name: str, cpu: str = "1000", **more: str) -> Object:
+    """A node with room."""
+    status = {"allocatable": {"cpu": cpu, **more}, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": name}, "spec": {}, "status": status}
+
+
 def quota(name: str, cpu: str, parent: str = "", namespace: str = "quotas", **labels: str) -> Object:
     """An ElasticQuota with a max of ``cpu``."""
     keys = {"quota.scheduling.koordinator.sh/parent": parent} if parent else {}

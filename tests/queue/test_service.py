@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NAMESPACES, PODS, QUEUE_UNITS, QUEUES, TFJOBS
+from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NAMESPACES, NODES, PODS, QUEUE_UNITS, QUEUES, TFJOBS
 from koord.localcluster.servers import NatsServer, RedisServer
 from koord.queue.backoff import Timeouts
 from koord.queue.service import QueueService
 from koord.queue.settings import QueueSettings
-from koord.quota.service import QuotaService, QuotaSettings
-from tests.queue.harness import MiniCluster, batch_job, quota, running, tfjob, until
+from koord.quota.service import QuotaService
+from koord.quota.settings import QuotaSettings
+from tests.queue.harness import MiniCluster, batch_job, node, quota, running, tfjob, until
 
 TF = "-tf-qu"
 
@@ -27,6 +28,7 @@ async def start_queue(mini: MiniCluster, **settings: Any) -> QueueService:
 @pytest.fixture
 async def mini(nats_url: str, redis_url: str, cluster: str) -> AsyncIterator[MiniCluster]:
     async with running(nats_url, redis_url, cluster) as made:
+        await made.put(NODES, node("n"))
         quota_service = QuotaService(await made.host("quota"), QuotaSettings())
         await quota_service.start()
         yield made
@@ -508,6 +510,7 @@ async def test_a_queue_killed_at_any_step_is_continued_by_the_next(mini: MiniClu
 
 async def test_a_bus_outage_is_sat_out(own_nats: NatsServer, redis_url: str, cluster: str) -> None:
     async with running(own_nats.url, redis_url, cluster) as mini:
+        await mini.put(NODES, node("n"))
         await QuotaService(await mini.host("quota"), QuotaSettings()).start()
         await mini.put(ELASTIC_QUOTAS, quota("q", "8"))
         service = await start_queue(mini)
@@ -526,6 +529,7 @@ async def test_a_bus_outage_is_sat_out(own_nats: NatsServer, redis_url: str, clu
 
 async def test_a_lost_ledger_is_waited_for(nats_url: str, own_redis: RedisServer, cluster: str) -> None:
     async with running(nats_url, own_redis.url, cluster) as mini:
+        await mini.put(NODES, node("n"))
         await QuotaService(await mini.host("quota"), QuotaSettings()).start()
         await mini.put(ELASTIC_QUOTAS, quota("q", "4"))
         await start_queue(mini)

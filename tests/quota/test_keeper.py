@@ -7,8 +7,9 @@ import msgspec
 
 from koord.kube.quotas import ElasticQuota
 from koord.ledger.model import LimitSet
-from koord.quota.keeper import Keeper
-from koord.quota.views import PodBrief, RequestCache, UnitBrief
+from koord.quota.keeper import Keeper, Rules
+from koord.quota.limits import LimitRules
+from koord.quota.views import NodeBrief, PodBrief, RequestCache, UnitBrief
 
 PREFIX = "quota.scheduling.koordinator.sh/"
 
@@ -31,6 +32,10 @@ def pod(name: str, quota_name: str, cpu: str, node: str = "", phase: str = "Pend
         "status": {"phase": phase},
     }
     return msgspec.json.decode(msgspec.json.encode(body), type=PodBrief)
+
+
+def node(cpu: str) -> NodeBrief:
+    return msgspec.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": cpu}}}, NodeBrief)
 
 
 def problems(keeper: Keeper) -> list[str]:
@@ -92,9 +97,14 @@ def test_the_oldest_of_one_name_is_in_force() -> None:
 
 
 def test_limits_leave_out_what_cannot_be_counted() -> None:
-    keeper = Keeper(Fraction("1.5"))
-    keeper.put_quota(quota("a", max={"cpu": "4", "memory": str(2**63 - 1)}))
-    assert keeper.limits("a") == (LimitSet("quota/a", {"cpu": 4000}), LimitSet("admitted/a", {"cpu": 6000}))
+    keeper = Keeper(Rules(LimitRules(Fraction("1.5"), by_runtime=False), runtime=False))
+    keeper.put_quota(quota("a", min={"cpu": "1"}, max={"cpu": "4", "memory": str(2**63 - 1)}))
+    keeper.fill(0.0)
+    assert keeper.limits("a") == (
+        LimitSet("quota/a", {"cpu": 4000}),
+        LimitSet("admitted/a", {"cpu": 6000}),
+        LimitSet("guaranteed/a", {"cpu": 1000, "memory": 0}),
+    )
 
 
 def test_sums_are_written_back_once_and_only_on_change() -> None:
@@ -103,11 +113,14 @@ def test_sums_are_written_back_once_and_only_on_change() -> None:
     keeper.put_quota(quota("a", "top", max={"cpu": "4"}))
     keeper.put_pod("ns/p1", pod("p1", "a", "1", node="n1"))
     keeper.put_pod("ns/p2", pod("p2", "a", "2"))
+    keeper.put_node("n", node("8"))
+    assert keeper.fill(0.0)
+    assert not keeper.fill(0.0)
     assert keeper.compute()
     patches = {one.metadata.name: patch for one, patch in keeper.patches()}
     assert patches["a"]["status"] == {"used": {"cpu": "1"}}
     assert patches["a"]["metadata"] == {
-        "annotations": {PREFIX + "request": '{"cpu":"3"}', PREFIX + "runtime": '{"cpu":"4"}'}
+        "annotations": {PREFIX + key: '{"cpu":"3"}' for key in ("request", "child-request", "runtime")}
     }
     assert patches["top"]["status"] == {"used": {"cpu": "1"}}
     for one, patch in list(keeper.patches()):
@@ -149,6 +162,7 @@ def test_pods_move_to_their_quota_when_it_appears() -> None:
     keeper.compute()
     assert keeper.runtimes()[0].quotas[0].used == {"cpu": 1000}
     keeper.put_quota(quota("late", max={"cpu": "4"}))
+    assert keeper.fill(0.0)
     assert keeper.compute()
     used = {state.name: state.used for state in keeper.runtimes()[0].quotas}
     assert used == {"koordinator-default-quota": {"cpu": 0}, "late": {"cpu": 1000}}

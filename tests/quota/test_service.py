@@ -9,9 +9,10 @@ from nats.aio.msg import Msg
 from koord.contracts.codec import decode
 from koord.contracts.decisions import Patch
 from koord.contracts.quota import QuotaRuntime
-from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, PODS
-from koord.quota.service import QuotaService, QuotaSettings
-from tests.queue.harness import MiniCluster, quota, running, until
+from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, NODES, PODS
+from koord.quota.service import QuotaService
+from koord.quota.settings import QuotaSettings
+from tests.queue.harness import MiniCluster, node, quota, running, until
 
 PREFIX = "quota.scheduling.koordinator.sh/"
 
@@ -22,8 +23,9 @@ async def mini(nats_url: str, redis_url: str, cluster: str) -> AsyncIterator[Min
         yield made
 
 
-async def start(mini: MiniCluster) -> QuotaService:
-    service = QuotaService(await mini.host("quota"), QuotaSettings())
+async def start(mini: MiniCluster, **settings: Any) -> QuotaService:
+    await mini.put(NODES, node("n"))
+    service = QuotaService(await mini.host("quota"), QuotaSettings(**settings))
     await service.start()
     return service
 
@@ -51,7 +53,7 @@ async def test_special_quotas_and_their_namespace_are_made(mini: MiniCluster) ->
 
 async def test_limits_reach_the_ledger_and_follow_edits(mini: MiniCluster) -> None:
     await mini.put(ELASTIC_QUOTAS, quota("a", "4"))
-    await start(mini)
+    await start(mini, queue_limit="max", enable_runtime_quota=False)
 
     async def limit(item: str) -> Any:
         items = await mini.ledger.items()
@@ -74,7 +76,8 @@ async def test_limits_reach_the_ledger_and_follow_edits(mini: MiniCluster) -> No
 async def test_an_edit_while_the_ledger_answers_is_not_lost(mini: MiniCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     await mini.put(ELASTIC_QUOTAS, quota("a", "4"))
     host = await mini.host("quota")
-    service = QuotaService(host, QuotaSettings())
+    await mini.put(NODES, node("n"))
+    service = QuotaService(host, QuotaSettings(enable_runtime_quota=False))
     observe, edits = host.ledger.observe, ["5", "6"]
 
     async def slow(*arguments: Any, **named: Any) -> Any:
@@ -82,7 +85,7 @@ async def test_an_edit_while_the_ledger_answers_is_not_lost(mini: MiniCluster, m
         if edits and "quota/a" in repr(arguments[0]):
             limit = edits.pop(0)
             await mini.edit(ELASTIC_QUOTAS, "quotas/a", {"spec": {"max": {"cpu": limit}}})
-            await until(lambda: service._keeper.limits("a")[0].limits["cpu"] == int(limit) * 1000, "seen")
+            await until(lambda: service._keeper.tree.limits("a")["cpu"] == int(limit) * 1000, "seen")
         return answer
 
     monkeypatch.setattr(host.ledger, "observe", slow)
@@ -92,7 +95,7 @@ async def test_an_edit_while_the_ledger_answers_is_not_lost(mini: MiniCluster, m
         items = await mini.ledger.items("quota/a")
         return "quota/a" in items and items["quota/a"].limits.get("cpu") == 6000
 
-    await until(written, "the last edit's limit", timeout=4)
+    await until(written, "the last edit's limit")
 
 
 async def test_limits_come_back_after_the_ledger_was_rebuilt(mini: MiniCluster) -> None:

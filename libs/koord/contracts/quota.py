@@ -17,9 +17,13 @@ class QuotaState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class QuotaRuntime(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All quotas of one tree; ``version`` grows with each computation of one leader."""
+    """All quotas of one tree; ``version`` grows with each computation of one leader.
+
+    ``ceiling``: max times this (a whole number, a decimal or ``a/b``) is the most that is ever admitted to a queue.
+    """
 
     tree: str
     version: int
     quotas: list[QuotaState]
+    ceiling: str = "1"
     v: int = 1

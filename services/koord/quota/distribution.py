@@ -4,15 +4,21 @@ The root, system and default quotas are outside the filling: their runtime is th
 not there for the others.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import numpy as np
 
 from koord.accounting.quotas import QuotaNode, QuotaTree
 from koord.accounting.requests import amounts
 from koord.kube.protocol import quota as keys
 from koord.kube.quantity import QuantityError
+from koord.quota.filling import Ints
+from koord.quota.idle import IdleRoom, Order
 from koord.quota.runtime import QuotaRow, RuntimeTree
+from koord.quota.waiting import Lines
 
-OUTSIDE = frozenset((keys.ROOT_QUOTA, keys.SYSTEM_QUOTA, keys.DEFAULT_QUOTA))
+_ANY = Order()
 
 
 class NodeTotal:
@@ -22,7 +28,7 @@ class NodeTotal:
         self._nodes: dict[str, dict[str, int]] = {}
         self.amounts: dict[str, int] = {}
 
-    def put(self, name: str, allocatable: Mapping[str, str]) -> bool:
+    def put(self, name: str, allocatable: Mapping[str, str | int | float]) -> bool:
         """A node as it is now; True if the sum changed. QuantityError names the field, and what was known stays."""
         new = amounts(allocatable, f"Node {name}: status.allocatable")
         old = self._nodes.get(name)
@@ -44,12 +50,35 @@ class NodeTotal:
             self.amounts[name] = self.amounts.get(name, 0) + sign * amount
 
 
-class Distribution:
-    """Runtime of every quota. ``guarantee`` and ``scale`` as of :class:`~koord.quota.runtime.RuntimeTree`."""
+class Books(Protocol):
+    """What :class:`Distribution` reads of :class:`~koord.quota.usage.Usage`: each quota's own, not summed up a tree."""
 
-    def __init__(self, *, guarantee: bool = False, scale: bool = True) -> None:
+    @property
+    def lines(self) -> Lines:
+        """Who waits."""
+
+    def asked_by(self, quota: str) -> Mapping[str, int]:
+        """What its pods and units ask for."""
+
+    def used_by(self, quota: str) -> Mapping[str, int]:
+        """What its pods use."""
+
+    def occupied_by(self, quota: str) -> Mapping[str, int]:
+        """What its admitted units and other pods occupy."""
+
+
+class Distribution:
+    """Runtime of every quota. ``guarantee`` and ``scale`` as of :class:`~koord.quota.runtime.RuntimeTree`.
+
+    ``idle`` hands on what lies idle after the filling; None: it stays where it is.
+    """
+
+    def __init__(self, *, guarantee: bool = False, scale: bool = True, idle: IdleRoom | None = None) -> None:
         self._guarantee, self._scale = guarantee, scale
+        self.idle = idle
         self._filled = RuntimeTree(())
+        self._runtimes: Ints = self._filled.runtimes
+        self._rebuilt = True
         self._outside: dict[str, dict[str, int]] = {}
         self._tree_totals: dict[str, dict[str, int]] = {}
         self._apart: set[str] = set()
@@ -59,8 +88,8 @@ class Distribution:
         """The quotas in force changed. ``problems`` then says, by quota, which annotation was passed over and why."""
         nodes = [node for name in tree if (node := tree.get(name)) is not None]
         self.problems = {}
-        self._outside = {node.name: node.max for node in nodes if node.name in OUTSIDE}
-        inside = [node for node in nodes if node.name not in OUTSIDE]
+        self._outside = {node.name: node.max for node in nodes if node.name in keys.SPECIAL_QUOTAS}
+        inside = [node for node in nodes if node.name not in keys.SPECIAL_QUOTAS]
         weights = self._weights(inside)
         self._filled = RuntimeTree(
             [
@@ -73,34 +102,60 @@ class Distribution:
             guarantee=self._guarantee,
             scale=self._scale,
         )  # fmt: skip
+        self._rebuilt = True
         self._totals_of(inside)
 
     def update(
         self,
-        asked: Mapping[str, Mapping[str, int]],
-        used: Mapping[str, Mapping[str, int]],
+        books: Books,
         nodes: Mapping[str, int],
-    ) -> list[str]:
-        """Take in what each quota's own pods and units ask for and use, and the nodes' sum; who changed by that.
+        names: Iterable[str] | None = None,
+        order_of: Callable[[str, str], Order] = lambda queue, quota: _ANY,
+        now_s: float = 0.0,
+    ) -> set[str]:
+        """Take in what quotas ask for, use and occupy, and the nodes' sum; whose request or runtime changed by that.
 
-        Amounts by quota, not summed up the tree. Answers the names whose request or runtime is another one.
+        ``names``: only their books changed since the last call (after :meth:`rebuild` all are read). ``order_of`` and
+        ``now_s`` as of :meth:`koord.quota.idle.IdleRoom.share`.
         """
         filled = self._filled
+        for name in filled.names if self._rebuilt or names is None else names:
+            if name in filled.row:
+                filled.set_own(name, books.asked_by(name), books.used_by(name))
+                filled.set_occupied(name, books.occupied_by(name))
+        rebuilt, self._rebuilt = self._rebuilt, False
         default = dict(nodes)
         for tree, total in self._tree_totals.items():
             filled.set_total(tree, total)
             if tree not in self._apart:
                 _subtract(default, total)
         for name in (keys.SYSTEM_QUOTA, keys.DEFAULT_QUOTA):
-            _subtract(default, used.get(name, {}))
+            _subtract(default, books.used_by(name))
         filled.set_total("", default)
-        filled.set_all_own(asked, used)
-        return [filled.names[at] for at in filled.compute()]
+        changed = {filled.names[at] for at in filled.compute()}
+        before = self._runtimes
+        if self.idle is None:
+            self._runtimes = filled.runtimes
+        else:
+            self._runtimes = self.idle.share(filled, books.lines, order_of, now_s).copy()
+        if rebuilt:
+            return set(filled.names) | set(self._outside)
+        if self.idle is None:
+            return changed
+        moved = np.flatnonzero((before != self._runtimes).any(axis=0)).tolist()
+        return changed | {filled.names[at] for at in moved}
 
     def runtime(self, name: str) -> dict[str, int]:
         """What a quota may use now, by the resources of its max. KeyError when it was not in the tree."""
         outside = self._outside.get(name)
-        return dict(outside) if outside is not None else self._filled.runtime(self._filled.row[name])
+        return dict(outside) if outside is not None else self._filled.runtime(self._filled.row[name], self._runtimes)
+
+    def guarantee(self, name: str) -> tuple[dict[str, int], dict[str, int]]:
+        """With the guarantee: what a quota has given away and what it keeps; both empty without, or outside."""
+        at = self._filled.row.get(name)
+        if at is None or not self._guarantee:
+            return {}, {}
+        return self._filled.allocated(at), self._filled.guaranteed(at)
 
     def _totals_of(self, nodes: Iterable[QuotaNode]) -> None:
         """A tree of its own has what its roots' annotation says."""

@@ -1,15 +1,14 @@
 """What the quota service knows and decides, without I/O: quotas in force, sums, limits and objects to write."""
 
 from collections.abc import Iterable, Mapping
-from fractions import Fraction
 
 import msgspec
 
-from koord.accounting.quotas import QuotaTree
-from koord.accounting.takes import admitted_item, quota_item
+from koord.accounting.quotas import QuotaNode, QuotaTree
+from koord.accounting.takes import admitted_item, guaranteed_item, quota_item
 from koord.contracts.quota import QuotaRuntime, QuotaState
 from koord.kube.meta import ObjectMeta
-from koord.kube.protocol.queue import RELATED_QUEUE_UNIT
+from koord.kube.protocol.queue import QUEUE_NAME, RELATED_QUEUE_UNIT, lookup
 from koord.kube.protocol.quota import (
     ALLOCATED,
     CHILD_REQUEST,
@@ -17,21 +16,26 @@ from koord.kube.protocol.quota import (
     NAME,
     NON_PREEMPTIBLE_REQUEST,
     NON_PREEMPTIBLE_USED,
+    PARENT,
     REQUEST,
     ROOT_QUOTA,
     RUNTIME,
     allows_lending,
+    is_preemptible,
     quota_label,
 )
 from koord.kube.quantity import QuantityError
 from koord.kube.quotas import ElasticQuota
 from koord.ledger.model import LimitSet
+from koord.quota.distribution import Distribution, NodeTotal
+from koord.quota.idle import HOLD_S, IdleRoom, Order
+from koord.quota.limits import LimitRules, Limits, limits_of
 from koord.quota.rules import QuotaError, enforce
 from koord.quota.usage import LARGEST, Level, Sums, Usage
-from koord.quota.views import PodBrief, RequestCache, UnitBrief
+from koord.quota.views import NodeBrief, PodBrief, RequestCache, UnitBrief, rank_of
 from koord.quota.writeback import patch_of
 
-_PLAIN = Fraction(1)
+_PLAIN = Order()
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -42,25 +46,48 @@ class Problem(msgspec.Struct, frozen=True):
     text: str
 
 
-class Keeper:
-    """Fed with changes of quotas, pods and QueueUnits."""
+class Rules(msgspec.Struct, frozen=True):
+    """How quotas are shared out. ``runtime``: by water filling; without it every quota's runtime is its max.
 
-    def __init__(self, rate: Fraction = _PLAIN) -> None:
-        self._rate = rate
+    ``scale``: mins that add up to more than there is are scaled down. ``guarantee``: what is used is kept, nothing is
+    lent. ``hold_s``: as of :class:`~koord.quota.idle.IdleRoom`.
+    """
+
+    limits: LimitRules = LimitRules()
+    runtime: bool = True
+    scale: bool = True
+    guarantee: bool = False
+    hold_s: float = HOLD_S
+
+
+class Keeper:
+    """Fed with changes of quotas, nodes, pods, QueueUnits and Queues."""
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self._rules = rules or Rules()
         self.tree = QuotaTree()
         self.usage = Usage()
+        self.nodes = NodeTotal()
         self.objects: dict[str, ElasticQuota] = {}
         self.problems: list[Problem] = []
         self.limits_dirty: set[str] = set()
         self.closed: set[str] = set()
         self.skipped_pods = 0
         self._good: dict[str, ElasticQuota] = {}
-        self._remap = False
+        self._orders: dict[str, Order] = {}
+        self._tree_new = True
+        self._inputs_new = True
         self._stale = True
         self._requests = RequestCache()
         self._published: dict[str, list[QuotaState]] = {}
         self._versions: dict[str, int] = {}
         self._sums: dict[str, Sums] = {}
+        self._wanted: dict[str, Limits] = {}
+        self._orphans: dict[str, str] = {}
+        self._resources: set[str] = set()
+        self._to_show: set[str] = set()
+        idle = IdleRoom(self._rules.hold_s)
+        self._shares = Distribution(guarantee=self._rules.guarantee, scale=self._rules.scale, idle=idle)
 
     # Changes ------------------------------------------------------------------------------------------------------
 
@@ -68,6 +95,7 @@ class Keeper:
         """A quota was added or edited (or only its status, by ourselves)."""
         old = self.objects.get(quota.key)
         self.objects[quota.key] = quota
+        self._to_show.add(quota.metadata.name)
         if old is not None and _same_rules(old, quota):
             return
         name = quota.metadata.name
@@ -96,6 +124,25 @@ class Keeper:
         if self.tree.remove(quota.metadata.name, quota.metadata.namespace):
             self._tree_changed(quota.metadata.name)
 
+    def put_node(self, name: str, node: NodeBrief) -> None:
+        """A node was added or changed. QuantityError names a bad amount; what was known of it stays."""
+        if self.nodes.put(name, node.status.allocatable):
+            self._inputs_new = True
+
+    def drop_node(self, name: str) -> None:
+        """A node is gone."""
+        if self.nodes.drop(name):
+            self._inputs_new = True
+
+    def put_queue(self, name: str, order: Order | None) -> None:
+        """A Queue hands out its units so, or (None) is gone."""
+        if self._orders.get(name) != order:
+            self._inputs_new = True
+            if order is None:
+                del self._orders[name]
+            else:
+                self._orders[name] = order
+
     def put_pod(self, key: str, pod: PodBrief) -> None:
         """A pod was added or changed. One whose amounts do not parse counts nothing."""
         if pod.ended:
@@ -115,6 +162,8 @@ class Keeper:
             assigned=bool(pod.spec.node_name),
             unit=meta.annotations.get(RELATED_QUEUE_UNIT, ""),
             origin=(quota_label(meta.labels), meta.namespace),
+            preemptible=is_preemptible(meta.labels),
+            rank=rank_of(pod.spec.priority, meta),
         )
 
     def drop_pod(self, key: str) -> None:
@@ -133,7 +182,16 @@ class Keeper:
             self.usage.drop_unit(key)
             return
         quota = self.tree.quota_of_pod(meta.labels, meta.namespace)
-        self.usage.put_unit(key, quota, total, (quota_label(meta.labels), meta.namespace))
+        self.usage.put_unit(
+            key,
+            quota,
+            total,
+            (quota_label(meta.labels), meta.namespace),
+            admitted=bool(unit.status.admissions),
+            waits=unit.waits,
+            queue=lookup(meta.annotations, QUEUE_NAME) or quota,
+            rank=rank_of(unit.spec.priority, meta),
+        )
 
     def drop_unit(self, key: str) -> None:
         """A QueueUnit is gone."""
@@ -141,29 +199,62 @@ class Keeper:
 
     # What follows -------------------------------------------------------------------------------------------------
 
+    def fill(self, now_s: float) -> bool:
+        """Share out anew what there is, if anything changed; ``limits_dirty`` then has whose limits moved."""
+        if self._tree_new:
+            self.usage.remap(self._quota_of)
+            self._shares.rebuild(self.tree)
+        due = self._shares.idle.due_s if self._shares.idle is not None else None
+        if not (self._tree_new or self._inputs_new or self.usage.touched or (due is not None and now_s >= due)):
+            return False
+        touched, self.usage.touched = self.usage.touched, set()
+        changed = self._shares.update(self.usage, self.nodes.amounts, touched, self._order_of, now_s)
+        resources = self.nodes.amounts.keys()
+        everyone = self._tree_new or resources != self._resources
+        self._resources = set(resources)
+        for name in self.tree if everyone else changed:
+            self._to_show.add(name)
+            node = self.tree.get(name)
+            if node is None:
+                continue
+            limits = limits_of(node, self.runtime_of(node), self._rules.limits, resources)
+            if limits != self._wanted.get(name):
+                self._wanted[name] = limits
+                self.limits_dirty.add(name)
+        self._tree_new = self._inputs_new = False
+        self._stale = self._stale or bool(changed)
+        return True
+
+    def runtime_of(self, node: QuotaNode) -> dict[str, int]:
+        """What a quota may use as of the last :meth:`fill`."""
+        if not self._rules.runtime:
+            return node.max
+        try:
+            return self._shares.runtime(node.name)
+        except KeyError:
+            return {}
+
+    @property
+    def due_s(self) -> float | None:
+        """When :meth:`fill` has something to do even if nothing changes."""
+        return self._shares.idle.due_s if self._shares.idle is not None else None
+
     def all_limits_dirty(self) -> None:
         """The ledger may have lost the limits: write all of them again."""
-        self.limits_dirty.update(self.tree)
+        self.limits_dirty.update(name for name in self.tree if name in self._wanted)
 
-    def limits(self, name: str) -> tuple[LimitSet, LimitSet]:
-        """What the ledger is told of a quota in force: max for its pods, oversold max for its QueueUnits.
-
-        An amount the ledger cannot count to is left out, and so not limited.
-        """
-        most, rate = self.tree.limits(name), self._rate
-        pods = {key: value for key, value in most.items() if value < LARGEST}
-        units = {key: value * rate.numerator // rate.denominator for key, value in pods.items()}
-        return LimitSet(quota_item(name), pods), LimitSet(admitted_item(name), units)
+    def limits(self, name: str) -> tuple[LimitSet, ...]:
+        """What the ledger is to be told of a quota, as of the last :meth:`fill`; nothing before that."""
+        return self._wanted.get(name, ())
 
     def compute(self) -> bool:
         """Sum up what changed; False if nothing did."""
-        if self._remap:
-            self._remap = False
-            self.usage.remap(self._quota_of)
         if not (self.usage.changed or self._stale):
             return False
         self.usage.changed = self._stale = False
+        before = self._sums
         self._sums = self.usage.sums([self._level(name) for name in self.tree])
+        self._to_show.update(name for name, sums in self._sums.items() if before.get(name) != sums)
         return True
 
     def runtimes(self) -> list[QuotaRuntime]:
@@ -174,9 +265,9 @@ class Keeper:
             sums = self._sums.get(name)
             if node is None or sums is None:
                 continue
-            most = _capped(node.max)
             parent = "" if node.parent == ROOT_QUOTA else node.parent
-            state = QuotaState(name, node.namespace, parent, _capped(node.min), most, most, sums.used, sums.request)
+            least, most, runtime = _capped(node.min), _capped(node.max), _capped(self.runtime_of(node))
+            state = QuotaState(name, node.namespace, parent, least, most, runtime, sums.used, sums.request)
             trees.setdefault(node.tree or "_", []).append(state)
         messages = []
         for tree in trees.keys() | self._published.keys():
@@ -185,34 +276,73 @@ class Keeper:
                 continue
             self._published[tree] = states
             version = self._versions[tree] = self._versions.get(tree, 0) + 1
-            messages.append(QuotaRuntime(tree, version, states))
+            messages.append(QuotaRuntime(tree, version, states, str(self._rules.limits.ceiling)))
         return messages
+
+    def unpublished(self, tree: str) -> None:
+        """The message of a tree did not go out: it is due again."""
+        self._published.pop(tree, None)
+        self._stale = True
 
     def patches(self) -> Iterable[tuple[ElasticQuota, dict[str, object]]]:
         """Quotas whose object does not show the sums, with the patch that makes it."""
-        for name, sums in self._sums.items():
-            node = self.tree.get(name)
+        for name in list(self._to_show):
+            node, sums = self.tree.get(name), self._sums.get(name)
             quota = self.objects.get(node.key) if node is not None else None
-            if node is None or quota is None:
-                continue
-            patch = patch_of(quota, sums, node.max)
-            if patch is not None:
+            patch = None
+            if node is not None and quota is not None and sums is not None:
+                patch = patch_of(quota, sums.used, self._annotations(node, sums))
+            if quota is None or patch is None:
+                self._to_show.discard(name)
+            else:
                 yield quota, patch
 
-    def items_of(self, name: str) -> tuple[str, str]:
-        """The two ledger items of a quota."""
-        return quota_item(name), admitted_item(name)
+    def items_of(self, name: str) -> tuple[str, ...]:
+        """The ledger items of a quota."""
+        return quota_item(name), admitted_item(name), guaranteed_item(name)
+
+    def look_for_parents(self) -> None:
+        """Quotas that name a parent which does not exist are told so, once per parent."""
+        orphans: dict[str, str] = {}
+        for name in self.tree:
+            node = self.tree.get(name)
+            if node is None or node.parent in ("", ROOT_QUOTA) or node.parent in self.tree:
+                continue
+            orphans[name] = node.parent
+            quota = self.objects.get(node.key)
+            if quota is not None and self._orphans.get(name) != node.parent:
+                text = (
+                    f"ElasticQuota {node.key}: metadata.labels[{PARENT}]: there is no quota {node.parent!r}: "
+                    "nothing is admitted or placed under this quota until there is"
+                )
+                self.problems.append(Problem(quota, "ParentNotFound", text))
+        self._orphans = orphans
 
     # Inside -------------------------------------------------------------------------------------------------------
 
     def _tree_changed(self, name: str) -> None:
-        self._remap = self._stale = True
+        self._tree_new = self._stale = True
         if name in self.tree:
-            self.limits_dirty.add(name)
             self.closed.discard(name)
         else:
             self.limits_dirty.discard(name)
+            self._wanted.pop(name, None)
             self.closed.add(name)
+
+    def _order_of(self, queue: str, quota: str) -> Order:
+        return self._orders.get(queue or quota, _PLAIN)
+
+    def _annotations(self, node: QuotaNode, sums: Sums) -> dict[str, Mapping[str, int]]:
+        allocated, guaranteed = self._shares.guarantee(node.name)
+        return {
+            REQUEST: sums.request,
+            CHILD_REQUEST: sums.child_request,
+            RUNTIME: self.runtime_of(node),
+            ALLOCATED: allocated,
+            GUARANTEED: guaranteed,
+            NON_PREEMPTIBLE_REQUEST: sums.kept_request,
+            NON_PREEMPTIBLE_USED: sums.kept_used,
+        }
 
     def _quota_of(self, label: str, namespace: str) -> str:
         return self.tree.quota_of_pod({NAME: label} if label else {}, namespace)

@@ -4,7 +4,7 @@ A quota that breaks a rule changes nothing: its last good version stays in force
 """
 
 from koord.accounting.quotas import QuotaTree, QuotaTreeError
-from koord.kube.protocol.quota import AnnotationError
+from koord.kube.protocol.quota import PARENT, AnnotationError
 from koord.kube.quantity import QuantityError
 from koord.kube.quotas import ElasticQuota
 
@@ -33,5 +33,5 @@ def enforce(tree: QuotaTree, quota: ElasticQuota, last_good: ElasticQuota | None
             tree.remove(quota.metadata.name, quota.metadata.namespace)
         else:
             tree.set(last_good)
-        raise QuotaError(f"ElasticQuota {quota.key}: {error}") from error
+        raise QuotaError(f"ElasticQuota {quota.key}: metadata.labels[{PARENT}]: {error}") from error
     return changed

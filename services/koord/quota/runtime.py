@@ -5,7 +5,7 @@ resource. A level is filled in one pass. When a few quotas change, only their pa
 groups are filled again whose children or whose total came out different.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -58,6 +58,7 @@ class RuntimeTree:
         shape = self._least.shape
         self._own = np.zeros(shape, np.int64)
         self._own_used = np.zeros(shape, np.int64)
+        self.occupied = np.zeros(shape, np.int64)
         self._request = np.zeros(shape, np.int64)
         self._limited = np.zeros(shape, np.int64)
         self._guaranteed = np.zeros(shape, np.int64)
@@ -90,6 +91,7 @@ class RuntimeTree:
         self._first = np.array(first, np.int64)
         self._last = np.array([*first[1:], at], np.int64) if first else self._first
         self._owner = np.array(owner, np.int64)
+        self.parent = self._owner[self._group] if first else np.zeros(0, np.int64)
 
     # Inputs ---------------------------------------------------------------------------------------------------------
 
@@ -127,6 +129,10 @@ class RuntimeTree:
         self._own, self._own_used = asked, held
         self._dirty.update(np.flatnonzero(changed).tolist())
 
+    def set_occupied(self, name: str, amounts: Mapping[str, int]) -> None:
+        """What a quota's own pods and admitted units occupy, for :mod:`koord.quota.idle`. KeyError: no such row."""
+        self.occupied[:, self.row[name]] = self._cells(amounts, LARGEST)
+
     # Answers --------------------------------------------------------------------------------------------------------
 
     def compute(self) -> list[int]:
@@ -151,10 +157,10 @@ class RuntimeTree:
         found: list[int] = np.flatnonzero(changed).tolist()
         return found
 
-    def runtime(self, at: int) -> dict[str, int]:
-        """What row ``at`` may use, by resource; masked to the keys of its max."""
+    def runtime(self, at: int, of: Ints | None = None) -> dict[str, int]:
+        """What row ``at`` may use, by resource; masked to the keys of its max. ``of``: another matrix of runtimes."""
         limits = self._most[:, at].tolist()
-        values = self._runtime[:, at].tolist()
+        values = (self._runtime if of is None else of)[:, at].tolist()
         return {
             name: value for name, value, limit in zip(self.resources, values, limits, strict=True) if limit != NO_LIMIT
         }
@@ -167,9 +173,75 @@ class RuntimeTree:
             name: value for name, value, limit in zip(self.resources, values, limits, strict=True) if limit != NO_LIMIT
         }
 
+    def allocated(self, at: int) -> dict[str, int]:
+        """With the guarantee: what row ``at`` has given away, its children's guarantees or what its own pods use."""
+        group = int(self._group_of[at])
+        held = self._own_used[:, at]
+        if group >= 0:
+            held = held + self._guaranteed[:, int(self._first[group]) : int(self._last[group])].sum(axis=1)
+        return dict(zip(self.resources, held.tolist(), strict=True))
+
     def guaranteed(self, at: int) -> dict[str, int]:
         """With the guarantee: what row ``at`` keeps, whatever others ask for."""
         return dict(zip(self.resources, self._guaranteed[:, at].tolist(), strict=True))
+
+    # For the room that lies idle (koord.quota.idle) -----------------------------------------------------------------
+
+    @property
+    def runtimes(self) -> Ints:
+        """The runtime of every row, a line per resource. Not to be written to."""
+        return self._runtime
+
+    @property
+    def most(self) -> Ints:
+        """The max of every row; :data:`NO_LIMIT` where it has none."""
+        return self._most
+
+    @property
+    def weights(self) -> Ints:
+        """What every row shares its parent's rest by."""
+        return self._weight
+
+    @property
+    def totals(self) -> Ints:
+        """What every tree has to share, a column per tree; the parent of a top of tree t is -1 - t."""
+        return self._total
+
+    @property
+    def lines(self) -> Mapping[str, int]:
+        """The line of each resource."""
+        return self._line
+
+    def groups(self) -> Iterator[tuple[int, int, int]]:
+        """Siblings, level by level from the top: their parent (-1 - t: the total of tree t), first row, row after."""
+        return zip(self._owner.tolist(), self._first.tolist(), self._last.tolist(), strict=True)
+
+    def satisfied(self) -> Flags:
+        """The rows that may use all they ask for."""
+        return np.asarray((self._runtime >= self._request).all(axis=0))
+
+    def request_beyond(self, held: Ints) -> Ints:
+        """What every row itself, without its children, asks for beyond ``held``."""
+        beyond: Ints = np.maximum(self._own - held, 0)
+        return beyond
+
+    def kept_at_home(self) -> Ints:
+        """What of its min every row does not lend."""
+        if self._guarantee:
+            return self._least
+        return np.where(self._lends, 0, self._least)
+
+    def up(self, own: Ints, least: Ints) -> tuple[Ints, Ints]:
+        """``own`` summed up the tree: every row's sum, and the same lifted to ``least``, which is what goes up."""
+        below = own.copy()
+        lifted = own.copy()
+        for begin, end, groups, last in reversed(self._spans):
+            rows = slice(begin, end)
+            lifted[:, rows] = np.maximum(below[:, rows], least[:, rows])
+            if groups:
+                starts, owner = self._first[groups:last] - begin, self._owner[groups:last]
+                below[:, owner] = _added(below[:, owner], lifted[:, rows], starts)
+        return below, lifted
 
     # Up -------------------------------------------------------------------------------------------------------------
 

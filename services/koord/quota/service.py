@@ -1,4 +1,4 @@
-"""The quota service: changes of quotas, pods and QueueUnits in, limits and decisions out. Wiring only.
+"""The quota service: changes of quotas, nodes, pods, QueueUnits and Queues in, limits and decisions out. Wiring only.
 
 One instance leads: it alone writes limits to the ledger (fenced by its role's epoch there) and objects.
 """
@@ -6,7 +6,6 @@ One instance leads: it alone writes limits to the ledger (fenced by its role's e
 import asyncio
 import contextlib
 import time
-from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -16,53 +15,40 @@ from koord.bus.errors import BusError
 from koord.bus.statecache import Change, StateCache
 from koord.contracts.codec import ContractError, encode
 from koord.contracts.decisions import Create, Decision, EventNote, ObjectRef, Patch, RecordEvents
-from koord.contracts.ledger import LedgerHint
 from koord.contracts.results import Result
 from koord.kube.meta import PartialObject, split_key
+from koord.kube.protocol.queue import MAX_DEPTH, POLICY_BLOCK, POLICY_FIFO, integer
+from koord.kube.quantity import QuantityError
+from koord.kube.queues import NAMESPACE as QUEUE_NAMESPACE
+from koord.kube.queues import Queue
 from koord.kube.quotas import ElasticQuota
-from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, PODS, QUEUE_UNITS
-from koord.ledger.model import ItemClosed, LedgerUnavailable, Observation
+from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, NODES, PODS, QUEUE_UNITS, QUEUES
+from koord.quota.idle import DEPTH, Order
 from koord.quota.keeper import Keeper
-from koord.quota.special import NAMESPACE, namespace_object, special_quotas
-from koord.quota.views import PodBrief, UnitBrief
-from koord.runtime.host import Host, Leadership
+from koord.quota.limitwriter import LimitWriter
+from koord.quota.settings import QuotaSettings
+from koord.quota.special import namespace_object, special_quotas
+from koord.quota.views import NodeBrief, PodBrief, UnitBrief
+from koord.runtime.host import Host
 from koord.runtime.service import ServiceSpec
 from koord.telemetry.context import TraceContext
-from koord.telemetry.metrics import counter, gauge
+from koord.telemetry.metrics import counter, gauge, histogram
 
+FILL_S = 0.1
+"""Runtimes are computed at most this often, and at once when nothing changed for so long before."""
+GATHER_S = 0.005
+"""Changes come in bursts: so long is waited for the rest of one."""
 PERIOD_S = 1.0
-"""Sums are published and written back at most this often."""
+"""Objects are written at most this often."""
+PUBLISH_PER_QUOTA_S = 0.0001
+"""Sums and messages cost time in proportion to the tree: a tree of 10,000 quotas is published once a second."""
 PATIENCE_S = 10.0
 """A write of which nothing was heard for so long is made again."""
-BATCH = 2000
 
 _quotas = gauge("koord_quota_quotas", "Quotas in force")
 _pods = gauge("koord_quota_pods", "Live pods counted")
 _written = counter("koord_quota_writebacks", "ElasticQuota objects patched")
-_limits = counter("koord_quota_limits_written", "Limits written to the ledger")
-
-
-class QuotaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of the quota service. ``namespace``: where the special quotas are created if they do not exist.
-
-    ``oversell_rate``: max times this may be admitted by the queue; pods are held to max itself.
-    """
-
-    namespace: str = NAMESPACE
-    oversell_rate: str | float = 1.0
-
-    def __post_init__(self) -> None:
-        self.rate()
-
-    def rate(self) -> Fraction:
-        """``oversell_rate``, exactly; ValueError if it is no number above 0."""
-        try:
-            rate = Fraction(str(self.oversell_rate))
-        except (ValueError, ZeroDivisionError) as error:
-            raise ValueError(f"quota.oversell_rate: must be a number above 0, got {self.oversell_rate!r}") from error
-        if rate <= 0:
-            raise ValueError(f"quota.oversell_rate: must be a number above 0, got {self.oversell_rate!r}")
-        return rate
+_fills = histogram("koord_quota_fill_seconds", "Computing runtimes and limits anew")
 
 
 class QuotaService:
@@ -71,21 +57,30 @@ class QuotaService:
     def __init__(self, host: Host, settings: QuotaSettings) -> None:
         self._host = host
         self._settings = settings
-        self._keeper = Keeper(settings.rate())
+        self._keeper = Keeper(settings.rules())
         self._publisher = DecisionPublisher(host.bus, "quota")
         self._publisher.on_result(self._on_result)
-        self._limits_wake = asyncio.Event()
+        self._limits = LimitWriter(self._keeper, host.bus, host.ledger, host.log)
+        self._changed = asyncio.Event()
+        self._published_s = 0.0
         self._under_way: dict[str, tuple[str, float]] = {}
         self._owner_of: dict[str, str] = {}
         self._numbers = 0
-        self._ledger_epoch = 0
-        self._role_epoch = 0
-        bus = host.bus
+        bus, bad = host.bus, self._on_bad
         self._namespaces = StateCache(bus, NAMESPACES, PartialObject)
         self._quotas = StateCache(bus, ELASTIC_QUOTAS, ElasticQuota, self._on_quota, on_bad=self._on_bad_quota)
-        self._pods = StateCache(bus, PODS, PodBrief, self._on_pod, on_bad=self._on_bad)
-        self._units = StateCache(bus, QUEUE_UNITS, UnitBrief, self._on_unit, on_bad=self._on_bad)
-        self._caches: tuple[StateCache[Any], ...] = (self._namespaces, self._quotas, self._units, self._pods)
+        self._pods = StateCache(bus, PODS, PodBrief, self._on_pod, on_bad=bad)
+        self._units = StateCache(bus, QUEUE_UNITS, UnitBrief, self._on_unit, on_bad=bad)
+        self._queues = StateCache(bus, QUEUES, Queue, self._on_queue, on_bad=bad)
+        self._nodes = StateCache(bus, NODES, NodeBrief, self._on_node, on_bad=bad)
+        self._caches: tuple[StateCache[Any], ...] = (
+            self._namespaces,
+            self._nodes,
+            self._quotas,
+            self._queues,
+            self._units,
+            self._pods,
+        )
 
     async def start(self) -> None:
         """Read the state, then lead. Ready once the state is complete: a standby is ready, too."""
@@ -107,16 +102,57 @@ class QuotaService:
         self._host.ready.open("synced")
         while not _cancelled():
             leadership = await self._host.lead("quota")
-            self._role_epoch = leadership.epoch
+            self._fill()  # the first limits are those of the whole picture
             self._keeper.all_limits_dirty()
-            self._limits_wake.set()
-            limits = self._host.spawn(self._write_limits(leadership), "quota-limits")
+            self._limits.wake()
+            beside = [
+                self._host.spawn(self._limits.run(leadership.epoch), "quota-limits"),
+                self._host.spawn(self._keep_filled(), "quota-runtime"),
+            ]
             while leadership.held and not _cancelled():
                 begun = time.monotonic()
                 await self._tick()
                 await asyncio.sleep(max(0.05, PERIOD_S - (time.monotonic() - begun)))
-            limits.cancel()
+            for task in beside:
+                task.cancel()
             self._host.log.warning("the lease was lost, standing by", role="quota")
+
+    # Runtimes -----------------------------------------------------------------------------------------------------
+
+    async def _keep_filled(self) -> None:
+        """Compute, soon after anything changed, what every quota may use; tell the ledger and the schedulers."""
+        while not _cancelled():
+            due = self._keeper.due_s
+            wait = PERIOD_S if due is None else max(0.0, min(PERIOD_S, due - time.monotonic()))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
+            await asyncio.sleep(GATHER_S)
+            self._changed.clear()
+            begun = time.monotonic()
+            self._fill()
+            await self._publish(begun)
+            await asyncio.sleep(max(0.0, FILL_S - (time.monotonic() - begun)))
+
+    def _fill(self) -> None:
+        begun = time.perf_counter()
+        if self._keeper.fill(time.monotonic()):
+            _fills.observe(time.perf_counter() - begun)
+        if self._keeper.limits_dirty or self._keeper.closed:
+            self._limits.wake()
+
+    async def _publish(self, now: float) -> None:
+        """Sums and runtimes to whom it may concern."""
+        if now - self._published_s < len(self._keeper.tree) * PUBLISH_PER_QUOTA_S or not self._keeper.compute():
+            return
+        self._published_s = now
+        for message in self._keeper.runtimes():
+            subject = self._host.bus.subjects.quota_runtime(message.tree)
+            try:
+                await self._host.bus.publish_acked(subject, encode(message))
+            except BusError as error:
+                self._keeper.unpublished(message.tree)
+                self._host.log.warning("runtimes were not published, they wait", error=str(error))
 
     # Changes ------------------------------------------------------------------------------------------------------
 
@@ -127,20 +163,39 @@ class QuotaService:
         elif change.old is not None:
             self._under_way.pop(change.key, None)
             self._keeper.drop_quota(change.old)
-        if self._keeper.limits_dirty or self._keeper.closed:
-            self._limits_wake.set()
+        self._changed.set()
+
+    def _on_node(self, change: Change[NodeBrief]) -> None:
+        if change.new is None:
+            self._keeper.drop_node(change.key)
+        else:
+            try:
+                self._keeper.put_node(change.key, change.new)
+            except QuantityError as error:
+                self._host.log.warning("a node's room does not parse, what was known of it stays", error=str(error))
+        self._changed.set()
+
+    def _on_queue(self, change: Change[Queue]) -> None:
+        namespace, _, name = change.key.partition("/")
+        if namespace == QUEUE_NAMESPACE:
+            self._keeper.put_queue(name, order_of(change.new) if change.new is not None else None)
+            self._changed.set()
 
     def _on_pod(self, change: Change[PodBrief]) -> None:
         if change.new is not None:
             self._keeper.put_pod(change.key, change.new)
         else:
             self._keeper.drop_pod(change.key)
+        if self._keeper.usage.touched:
+            self._changed.set()
 
     def _on_unit(self, change: Change[UnitBrief]) -> None:
         if change.new is not None:
             self._keeper.put_unit(change.key, change.new)
         else:
             self._keeper.drop_unit(change.key)
+        if self._keeper.usage.touched:
+            self._changed.set()
 
     def _on_bad_quota(self, key: str, error: ContractError) -> None:
         """A quota that does not decode changes nothing, and is told so by an event."""
@@ -153,7 +208,7 @@ class QuotaService:
 
     async def _on_epoch(self, message: object) -> None:
         self._keeper.all_limits_dirty()
-        self._limits_wake.set()
+        self._limits.wake()
 
     def _on_result(self, result: Result) -> None:
         key = self._owner_of.pop(result.id, "")
@@ -162,77 +217,16 @@ class QuotaService:
             del self._under_way[key]
             self._host.log.info("a write was not taken", object=key, outcome=result.outcome, reason=result.reason)
 
-    # Limits to the ledger -----------------------------------------------------------------------------------------
-
-    async def _write_limits(self, leadership: Leadership) -> None:
-        """Write what changed at once; look at the ledger's epoch every five seconds, hints may be lost."""
-        while leadership.held and not _cancelled():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(5.0):
-                    await self._limits_wake.wait()
-            self._limits_wake.clear()
-            try:
-                done = await self._write_limits_once()
-            except LedgerUnavailable as error:
-                self._host.log.warning("the ledger cannot be reached, limits wait", error=str(error))
-                done = False
-            if not done:
-                self._limits_wake.set()
-                await asyncio.sleep(0.5)
-
-    async def _write_limits_once(self) -> bool:
-        ledger, keeper = self._host.ledger, self._keeper
-        status = await ledger.status()
-        if status.epoch != self._ledger_epoch:
-            self._ledger_epoch = status.epoch
-            keeper.all_limits_dirty()
-        names, closed = keeper.limits_dirty, keeper.closed
-        # Taken before the first await: what is edited while the ledger answers is dirty again and is written again.
-        keeper.limits_dirty, keeper.closed = set(), set()
-        done = False
-        try:
-            done = await self._observe_limits(names, closed)
-        finally:
-            if not done:
-                for name in names | closed:
-                    (keeper.limits_dirty if name in keeper.tree else keeper.closed).add(name)
-        return done
-
-    async def _observe_limits(self, names: set[str], closed: set[str]) -> bool:
-        keeper = self._keeper
-        observations: list[Observation] = [
-            limit for name in names if name in keeper.tree for limit in keeper.limits(name)
-        ]
-        observations.extend(ItemClosed(item) for name in closed for item in keeper.items_of(name))
-        for start in range(0, len(observations), BATCH):
-            batch = observations[start : start + BATCH]
-            answer = await self._host.ledger.observe(batch, role="quota", role_epoch=self._role_epoch)
-            if answer.status == "stale":
-                self._host.log.warning("the ledger knows a newer quota leader; this one waits for its lease to end")
-                return False
-            if answer.status != "ok":
-                return False
-            _limits.inc(len(batch))
-            if answer.changed:
-                hint = encode(LedgerHint("released", list(answer.changed)))
-                subject = self._host.bus.subjects.ledger("claim.released")
-                await self._host.bus.publish(subject, hint)
-        return True
-
     # Once a second ------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
         keeper = self._keeper
         decisions: list[tuple[Decision, TraceContext]] = []
         self._ensure_objects(decisions)
+        keeper.look_for_parents()
         self._tell_problems(decisions)
-        computed = keeper.compute()
         self._write_back(decisions)
         try:
-            if computed:
-                for message in keeper.runtimes():
-                    subject = self._host.bus.subjects.quota_runtime(message.tree)
-                    await self._host.bus.publish_acked(subject, encode(message))
             await self._publisher.publish_many(decisions)
         except BusError as error:
             self._under_way.clear()
@@ -303,6 +297,12 @@ class QuotaService:
     def _id(self) -> str:
         self._numbers += 1
         return f"{self._host.incarnation}-w{self._numbers}"
+
+
+def order_of(queue: Queue) -> Order:
+    """How a Queue hands out its units."""
+    depth = integer(queue.metadata.annotations, MAX_DEPTH, -1)
+    return Order(queue.spec.queue_policy in (POLICY_BLOCK, POLICY_FIFO), depth if depth >= 0 else DEPTH)
 
 
 def _cancelled() -> bool:

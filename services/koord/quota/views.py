@@ -3,11 +3,15 @@
 import msgspec
 
 from koord.accounting.requests import amounts, pod_request
+from koord.kube.conditions import is_true
 from koord.kube.meta import ResourceList, View
+from koord.kube.nodes import NodeSpec, NodeStatus
 from koord.kube.pods import Container, PodSpec, ResourceRequirements
-from koord.quota.usage import Amounts
+from koord.kube.queues import ENQUEUED, FAILED, PREEMPTED, SUCCEED
+from koord.quota.waiting import Amounts, Rank
 
 _NONE = b""
+_WAITING = frozenset(("", ENQUEUED, PREEMPTED))
 
 
 def _raw() -> msgspec.Raw:
@@ -15,10 +19,13 @@ def _raw() -> msgspec.Raw:
 
 
 class BriefMeta(View, frozen=True):
-    """Metadata: what names a quota or a unit."""
+    """Metadata: what names a quota or a unit, and how old it is."""
 
     name: str = ""
     namespace: str = ""
+    uid: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -27,6 +34,7 @@ class BriefSpec(View, frozen=True):
     """Spec: the containers stay undecoded, pods of one template share the same bytes."""
 
     node_name: str = ""
+    priority: int | None = None
     containers: msgspec.Raw = msgspec.field(default_factory=_raw)
     init_containers: msgspec.Raw = msgspec.field(default_factory=_raw)
     overhead: msgspec.Raw = msgspec.field(default_factory=_raw)
@@ -34,9 +42,10 @@ class BriefSpec(View, frozen=True):
 
 
 class BriefStatus(View, frozen=True):
-    """Status: whether the pod has ended."""
+    """Status: whether the pod has ended, and when it began."""
 
     phase: str = ""
+    start_time: str | None = None
 
 
 class PodBrief(View, frozen=True):
@@ -53,10 +62,19 @@ class PodBrief(View, frozen=True):
 
 
 class UnitSpec(View, frozen=True):
-    """Spec of a QueueUnit: its total."""
+    """Spec of a QueueUnit: its total, and its place in the queue."""
 
+    priority: int | None = None
+    active: bool | None = None
     resource: ResourceList = msgspec.field(default_factory=dict)
     request: ResourceList = msgspec.field(default_factory=dict)
+
+
+class UnitStatus(View, frozen=True):
+    """Status of a QueueUnit: its phase, and whether it holds room."""
+
+    phase: str = ""
+    admissions: list[msgspec.Raw] = msgspec.field(default_factory=list)
 
 
 class UnitBrief(View, frozen=True):
@@ -64,17 +82,40 @@ class UnitBrief(View, frozen=True):
 
     metadata: BriefMeta = msgspec.field(default_factory=BriefMeta)
     spec: UnitSpec = msgspec.field(default_factory=UnitSpec)
-    status: BriefStatus = msgspec.field(default_factory=BriefStatus)
+    status: UnitStatus = msgspec.field(default_factory=UnitStatus)
 
     @property
     def ended(self) -> bool:
         """Whether it asks for nothing any more."""
-        return self.status.phase in ("Succeed", "Failed")
+        return self.status.phase in (SUCCEED, FAILED)
+
+    @property
+    def waits(self) -> bool:
+        """Whether its queue may hand it out now."""
+        return self.status.phase in _WAITING and not self.status.admissions and self.spec.active is not False
 
     def total(self) -> Amounts:
         """What the whole job asks for; QuantityError names the field and the rule."""
         field = f"QueueUnit {self.metadata.namespace}/{self.metadata.name}: spec.resource"
         return tuple(sorted(amounts(self.spec.resource or self.spec.request, field).items()))
+
+
+class NodeBrief(View, frozen=True):
+    """A node: its room, and what a profile selects it by."""
+
+    metadata: BriefMeta = msgspec.field(default_factory=BriefMeta)
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is open for pods and ready."""
+        return not self.spec.unschedulable and is_true(self.status.conditions, "Ready")
+
+
+def rank_of(priority: int | None, meta: BriefMeta) -> Rank:
+    """The place in line: the queues' order (spec 70 section 3.8); a pod's is the same."""
+    return Rank(-(priority or 0), meta.creation_timestamp or "")
 
 
 _containers = msgspec.json.Decoder(list[Container])

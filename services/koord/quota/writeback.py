@@ -1,34 +1,35 @@
-"""What is written back to an ElasticQuota: status.used, annotations request and runtime (spec 20 section 2.9)."""
+"""What is written back to an ElasticQuota: status.used and up to seven annotations (spec 20 section 2.9)."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from koord.accounting.requests import amounts, resource_list
-from koord.kube.protocol.quota import REQUEST, RUNTIME, AnnotationError, write_resource_list
+from koord.kube.protocol.quota import AnnotationError, write_resource_list
 from koord.kube.protocol.quota import resource_list as annotated
 from koord.kube.quantity import QuantityError
 from koord.kube.quotas import ElasticQuota
-from koord.quota.usage import Sums
+
+Annotations = Mapping[str, Mapping[str, int]]
 
 
-def patch_of(quota: ElasticQuota, sums: Sums, runtime: Mapping[str, int]) -> dict[str, Any] | None:
-    """The merge patch that makes the object show ``sums`` and ``runtime``; None if it does already.
+def patch_of(quota: ElasticQuota, used: Mapping[str, int], annotations: Annotations) -> dict[str, Any] | None:
+    """The merge patch that makes the object show ``used`` and each of ``annotations``; None if it does already.
 
     An absent key and a zero are the same. What does not parse on the object is overwritten.
     """
     patch: dict[str, Any] = {}
-    annotations = {
+    changed = {
         key: write_resource_list(resource_list(values))
-        for key, values in ((REQUEST, sums.request), (RUNTIME, runtime))
+        for key, values in annotations.items()
         if not _same(_annotation(quota, key), values)
     }
-    if annotations:
-        patch["metadata"] = {"annotations": annotations}
+    if changed:
+        patch["metadata"] = {"annotations": changed}
     shown = quota.status.used
-    if not _same(_amounts(shown), sums.used):
-        used: dict[str, str | None] = dict.fromkeys(key for key in shown if key not in sums.used)
-        used.update(resource_list(sums.used))
-        patch["status"] = {"used": used}
+    if not _same(_amounts(shown), used):
+        new: dict[str, str | None] = dict.fromkeys(key for key in shown if key not in used)
+        new.update(resource_list(used))
+        patch["status"] = {"used": new}
     return patch or None
 
 

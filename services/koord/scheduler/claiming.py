@@ -9,6 +9,7 @@ from koord.accounting.takes import pod_takes
 from koord.contracts.decisions import Bind, BindMember, ClaimRef
 from koord.kube.protocol import gang as gang_keys
 from koord.kube.protocol.queue import RELATED_QUEUE_UNIT, lookup
+from koord.kube.protocol.quota import is_preemptible
 from koord.kube.protocol.trace import TRACEPARENT
 from koord.ledger.model import ClaimAnswer, ClaimRequest, Member, Slot
 from koord.scheduler.engine.placement import Placed, PodInfo
@@ -74,6 +75,7 @@ class Claims:
             chain,
             unit_owned=owned,
             check_parents=quota is None or quota.settings.check_parents,
+            preemptible=is_preemptible(ref.labels),
         )
         return Member(ref.uid, ref.namespace, ref.name, placed.node, takes)
 

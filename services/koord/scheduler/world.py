@@ -6,6 +6,7 @@ or bind under way) or *bound*. Every pod with a node counts, whoever put it ther
 
 from collections.abc import Callable, Iterable
 
+from koord.contracts.quota import QuotaRuntime
 from koord.kube.groups import PodGroup
 from koord.kube.protocol.scheduler import scheduler_name
 from koord.kube.quotas import ElasticQuota as QuotaObject
@@ -309,6 +310,11 @@ class World:
         else:
             changed = old is not None and self.quota.remove_quota(old.metadata.name, old.metadata.namespace)
         if changed:
+            self.events.add(ClusterEvent.QUOTA_CHANGE)
+
+    def apply_runtime(self, published: QuotaRuntime) -> None:
+        """The quota service published what the quotas of a tree may use."""
+        if self.quota is not None and self.quota.set_runtime(published):
             self.events.add(ClusterEvent.QUOTA_CHANGE)
 
     def apply_pod_group(self, old: PodGroup | None, new: PodGroup | None, now: float) -> None:

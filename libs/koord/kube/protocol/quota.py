@@ -36,6 +36,8 @@ NON_PREEMPTIBLE_USED: Final = PREFIX + "non-preemptible-used"
 ROOT_QUOTA: Final = "koordinator-root-quota"
 SYSTEM_QUOTA: Final = "koordinator-system-quota"
 DEFAULT_QUOTA: Final = "koordinator-default-quota"
+SPECIAL_QUOTAS: Final = frozenset((ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA))
+"""Those that take no part in sharing out: what they may use is their max, and they guarantee nothing."""
 GROUP_NAMESPACE: Final = "koordinator-system"
 """Where the three special quotas live by default."""
 

@@ -1,7 +1,9 @@
 """ElasticQuota: a pod is placed only while its quota, and every quota above it, has headroom. Spec 20 section 3.9.
 
-The limit is ``max``. Used is kept from every pod that has a node, whoever gave it to them, and from what is planned.
-Only keys that the pod asks for are looked at, so a tenant over on cpu can still start a gpu-only pod.
+The limit is the runtime that the quota service last published, and never more than max; max alone until something was
+published. Pods that must not be preempted are held to the min of their quota, too. Used is kept from every pod that has
+a node, whoever gave it to them, and from what is planned. Only keys that the pod asks for are looked at, so a tenant
+over on cpu can still start a gpu-only pod.
 """
 
 from collections.abc import Mapping
@@ -13,6 +15,7 @@ from koord.accounting.quotas import QuotaTree, QuotaTreeError
 from koord.accounting.requests import quantity
 from koord.columns.matrix import EXACT
 from koord.contracts.asks import QuotaLevel
+from koord.contracts.quota import QuotaRuntime
 from koord.kube.protocol import quota as keys
 from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.scheduler.engine.cluster import Cluster, Footprint
@@ -26,6 +29,7 @@ class QuotaTerms(msgspec.Struct, frozen=True):
     label: str
     namespace: str
     request: tuple[tuple[str, int], ...]
+    preemptible: bool = True
 
 
 class ElasticQuotaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,13 +42,19 @@ class _Charge(msgspec.Struct, frozen=True, gc=False):
     pod: PodRef
     chain: tuple[str, ...]
     request: Mapping[str, int]
+    preemptible: bool
 
 
 class ElasticQuota(PreFilterPlugin, AssignPlugin):
     """The tree of quotas, what is used of each, and the check before placing."""
 
     name: ClassVar[str] = "ElasticQuota"
-    pod_keys: ClassVar[tuple[str, ...]] = (keys.NAME, keys.LEGACY_NAME)
+    pod_keys: ClassVar[tuple[str, ...]] = (
+        keys.NAME,
+        keys.LEGACY_NAME,
+        keys.PREEMPTIBLE,
+        keys.LEGACY_PREEMPTIBLE,
+    )
     events: ClassVar[frozenset[ClusterEvent]] = frozenset(
         (ClusterEvent.POD_DELETE, ClusterEvent.QUOTA_CHANGE, ClusterEvent.LEDGER_RELEASE)
     )
@@ -53,6 +63,10 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         self.settings = settings or ElasticQuotaSettings()
         self.tree = QuotaTree()
         self._used: dict[str, dict[str, int]] = {}
+        self._kept: dict[str, dict[str, int]] = {}
+        self._runtime: dict[str, dict[str, int]] = {}
+        self._of_tree: dict[str, set[str]] = {}
+        self._limits: dict[str, dict[str, int]] = {}
         self._charges: dict[str, _Charge] = {}
         self._ceilings: dict[str, dict[str, int]] = {}
 
@@ -63,6 +77,7 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         before = self.tree.get(quota.metadata.name)
         if not self.tree.set(quota):
             return False
+        self._limits.pop(quota.metadata.name, None)
         after = self.tree.get(quota.metadata.name)
         if before is None or after is None or (before.parent, before.namespaces) != (after.parent, after.namespaces):
             self._recount()
@@ -72,8 +87,33 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         """Forget a quota; its pods count for the default quota, if there is one."""
         if not self.tree.remove(name, namespace):
             return False
+        self._limits.pop(name, None)
         self._recount()
         return True
+
+    def set_runtime(self, published: QuotaRuntime) -> bool:
+        """Take in the runtimes of one tree; True if any is another one than before."""
+        told = {state.name: state.runtime for state in published.quotas}
+        changed = False
+        for name in self._of_tree.get(published.tree, set()) - told.keys():
+            changed = self._runtime.pop(name, None) is not None or changed
+            self._limits.pop(name, None)
+        for name, runtime in told.items():
+            if self._runtime.get(name) != runtime:
+                self._runtime[name] = runtime
+                self._limits.pop(name, None)
+                changed = True
+        self._of_tree[published.tree] = set(told)
+        return changed
+
+    def limit_of(self, quota: str) -> Mapping[str, int]:
+        """What a quota may use now; a resource that is not in it is not limited. KeyError: no such quota."""
+        limit = self._limits.get(quota)
+        if limit is None:
+            most, runtime = self.tree.limits(quota), self._runtime.get(quota, {})
+            limit = {name: min(amount, runtime.get(name, amount)) for name, amount in most.items()}
+            limit = self._limits[quota] = {name: amount for name, amount in limit.items() if amount < EXACT}
+        return limit
 
     def chain_of(self, labels: Mapping[str, str], namespace: str) -> tuple[str, ...]:
         """The quotas a pod uses, leaf to top; empty if none is in force for it or its tree is broken."""
@@ -94,7 +134,10 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
     def prefilter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """Which quota is resolved at each check, because quotas come and go."""
         asked = tuple((name, amount) for name, amount in sorted(template.request.items()) if amount > 0)
-        return QuotaTerms(keys.quota_label(template.labels), template.namespace, asked) if asked else None
+        if not asked:
+            return None
+        preemptible = keys.is_preemptible(template.labels)
+        return QuotaTerms(keys.quota_label(template.labels), template.namespace, asked, preemptible)
 
     def prefilter(self, terms: Terms) -> str | None:
         """Used plus request within the limit on every level."""
@@ -114,7 +157,7 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         except QuotaTreeError as error:
             return f"Could not find the elasticQuota {error.quota}, quotaNameTopo: [{leaf}]: {error}"
         for level, quota in enumerate(chain):
-            limit = tree.limits(quota)
+            limit = self.limit_of(quota)
             used = self._used.get(quota)
             ceiling = self._ceilings.get(quota) if self._ceilings else None
             for name, amount in terms.request:
@@ -123,6 +166,8 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
                     bound = ceiling[name] if bound is None else min(bound, ceiling[name])
                 if bound is not None and (used.get(name, 0) if used else 0) + amount > bound:
                     return self._refusal(chain[: level + 1], terms)
+            if not level and not terms.preemptible and (refusal := self._not_guaranteed(quota, terms)) is not None:
+                return refusal
             if not self.settings.check_parents:
                 break
         return None
@@ -131,7 +176,7 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         """The chain with what is short on each level, for explanations; limits beyond 2^53 are none."""
         found: list[QuotaLevel] = []
         for quota in self.chain_of(labels, namespace):
-            limit = {name: amount for name, amount in self.tree.limits(quota).items() if amount < EXACT}
+            limit = dict(self.limit_of(quota))
             used = dict(self.used(quota))
             short = {
                 name: used.get(name, 0) + amount - limit[name]
@@ -143,7 +188,7 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
 
     def _refusal(self, path: tuple[str, ...], terms: QuotaTerms) -> str:
         quota = path[-1]
-        limit, used = self.tree.limits(quota), self.used(quota)
+        limit, used = self.limit_of(quota), self.used(quota)
         ceiling = self._ceilings.get(quota, {})
         exceeded = [
             name
@@ -157,6 +202,20 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
             f"pod's request: {_text(dict(terms.request))}, exceedDimensions: [{' '.join(exceeded)}]"
         )
 
+    def _not_guaranteed(self, quota: str, terms: QuotaTerms) -> str | None:
+        """A pod that must not be preempted stays, with those like it, within min; a resource min does not name is 0."""
+        if quota in keys.SPECIAL_QUOTAS:
+            return None
+        least, kept = self.tree.minimum(quota), self._kept.get(quota, {})
+        exceeded = [name for name, amount in terms.request if kept.get(name, 0) + amount > least.get(name, 0)]
+        if not exceeded:
+            return None
+        return (
+            f"Insufficient non-preemptible quotas, quotaName: {quota}, min: {_text(least)}, "
+            f"nonPreemptibleUsed: {_text(kept)}, pod's request: {_text(dict(terms.request))}, "
+            f"exceedDimensions: [{' '.join(exceeded)}]"
+        )
+
     # Corrections by the ledger --------------------------------------------------------------------------------------
 
     def correct(self, quota: str, resource: str, available: int) -> bool:
@@ -164,7 +223,7 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         if quota not in self.tree:
             return False
         ceiling = self.used(quota).get(resource, 0) + max(available, 0)
-        limit = self.tree.limits(quota).get(resource)
+        limit = self.limit_of(quota).get(resource)
         if limit is not None and ceiling >= limit:
             return False
         self._ceilings.setdefault(quota, {})[resource] = ceiling
@@ -186,30 +245,35 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         if pod.uid in self._charges:
             self.unassigned(pod, footprint)
         chain = self.chain_of(pod.labels, pod.namespace) if len(self.tree) else ()
-        self._charges[pod.uid] = _Charge(pod, chain, footprint.request)
-        self._add(chain, footprint.request, 1)
+        charge = _Charge(pod, chain, footprint.request, keys.is_preemptible(pod.labels))
+        self._charges[pod.uid] = charge
+        self._charge(charge, 1)
 
     def unassigned(self, pod: PodRef, footprint: Footprint) -> None:
         """Give back exactly what was charged."""
         charge = self._charges.pop(pod.uid, None)
         if charge is not None:
-            self._add(charge.chain, charge.request, -1)
+            self._charge(charge, -1)
 
-    def _add(self, chain: tuple[str, ...], request: Mapping[str, int], sign: int) -> None:
-        for quota in chain:
-            used = self._used.get(quota)
-            if used is None:
-                used = self._used[quota] = {}
-            for name, amount in request.items():
-                if amount:
-                    used[name] = used.get(name, 0) + sign * amount
+    def _charge(self, charge: _Charge, sign: int) -> None:
+        for quota in charge.chain:
+            _add(self._used.setdefault(quota, {}), charge.request, sign)
+        if charge.chain and not charge.preemptible:
+            _add(self._kept.setdefault(charge.chain[0], {}), charge.request, sign)
 
     def _recount(self) -> None:
         self._used.clear()
+        self._kept.clear()
         for uid, charge in self._charges.items():
             chain = self.chain_of(charge.pod.labels, charge.pod.namespace)
-            self._charges[uid] = _Charge(charge.pod, chain, charge.request)
-            self._add(chain, charge.request, 1)
+            moved = self._charges[uid] = msgspec.structs.replace(charge, chain=chain)
+            self._charge(moved, 1)
+
+
+def _add(into: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
+    for name, amount in amounts.items():
+        if amount:
+            into[name] = into.get(name, 0) + sign * amount
 
 
 def _text(amounts: Mapping[str, int]) -> str:

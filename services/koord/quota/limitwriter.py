@@ -1,0 +1,91 @@
+"""Limits on their way to the ledger: what changed at once, everything when the ledger has a new epoch."""
+
+import asyncio
+import contextlib
+
+from koord.bus.connection import Bus
+from koord.contracts.codec import encode
+from koord.contracts.ledger import LedgerHint
+from koord.ledger.client import Ledger
+from koord.ledger.model import ItemClosed, LedgerUnavailable, Observation
+from koord.quota.keeper import Keeper
+from koord.telemetry.logs import Logger
+from koord.telemetry.metrics import counter
+
+BATCH = 2000
+LOOK_S = 5.0
+"""The ledger's epoch is looked at this often, because hints may be lost."""
+
+_limits = counter("koord_quota_limits_written", "Limits written to the ledger")
+
+
+class LimitWriter:
+    """Writes what :class:`Keeper` finds dirty, under the epoch of the role ``quota``."""
+
+    def __init__(self, keeper: Keeper, bus: Bus, ledger: Ledger, log: Logger) -> None:
+        self._keeper = keeper
+        self._bus = bus
+        self._ledger = ledger
+        self._log = log
+        self._wake = asyncio.Event()
+        self._ledger_epoch = 0
+
+    def wake(self) -> None:
+        """Something is dirty."""
+        self._wake.set()
+
+    async def run(self, role_epoch: int) -> None:
+        """Until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._wake.wait()
+            self._wake.clear()
+            try:
+                done = await self._write(role_epoch)
+            except LedgerUnavailable as error:
+                self._log.warning("the ledger cannot be reached, limits wait", error=str(error))
+                done = False
+            if not done:
+                self._wake.set()
+                await asyncio.sleep(0.5)
+
+    async def _write(self, role_epoch: int) -> bool:
+        keeper = self._keeper
+        status = await self._ledger.status()
+        if status.epoch != self._ledger_epoch:
+            self._ledger_epoch = status.epoch
+            keeper.all_limits_dirty()
+        names, closed = keeper.limits_dirty, keeper.closed
+        if not (names or closed):
+            return True
+        # Taken before the first await: what is edited while the ledger answers is dirty again and is written again.
+        keeper.limits_dirty, keeper.closed = set(), set()
+        done = False
+        try:
+            done = await self._observe(names, closed, role_epoch)
+        finally:
+            if not done:
+                for name in names | closed:
+                    (keeper.limits_dirty if name in keeper.tree else keeper.closed).add(name)
+        return done
+
+    async def _observe(self, names: set[str], closed: set[str], role_epoch: int) -> bool:
+        keeper = self._keeper
+        observations: list[Observation] = [
+            limit for name in names if name in keeper.tree for limit in keeper.limits(name)
+        ]
+        observations.extend(ItemClosed(item) for name in closed for item in keeper.items_of(name))
+        for start in range(0, len(observations), BATCH):
+            batch = observations[start : start + BATCH]
+            answer = await self._ledger.observe(batch, role="quota", role_epoch=role_epoch)
+            if answer.status == "stale":
+                self._log.warning("the ledger knows a newer quota leader; this one waits for its lease to end")
+                return False
+            if answer.status != "ok":
+                return False
+            _limits.inc(len(batch))
+            if answer.freed:
+                hint = encode(LedgerHint("released", list(answer.freed)))
+                await self._bus.publish(self._bus.subjects.ledger("claim.released"), hint)
+        return True

@@ -1,0 +1,62 @@
+"""Who waits for room in which quota, in the order of the queues: QueueUnits, and pods that belong to none.
+
+The order inside a quota is the queues' (spec 70 section 3.8): priority, then age, then name.
+"""
+
+import bisect
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+Amounts = tuple[tuple[str, int], ...]
+
+
+class Rank(NamedTuple):
+    """Smaller goes first. ``created`` is RFC 3339 text, which sorts as time does."""
+
+    minus_priority: int = 0
+    created: str = ""
+
+
+class Waiting(NamedTuple):
+    """One unit or pod that waits; ``queue`` is empty for a pod."""
+
+    rank: Rank
+    key: str
+    amounts: Amounts
+    queue: str = ""
+
+
+class Lines:
+    """One ordered line per quota. A key stands in one line at most."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[Waiting]] = {}
+        self._where: dict[str, tuple[str, Waiting]] = {}
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._where
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def of(self, quota: str) -> Sequence[Waiting]:
+        """Who waits for room in ``quota``, the first in line first."""
+        return self._lines.get(quota, ())
+
+    def put(self, quota: str, one: Waiting) -> None:
+        """Stand in the line of ``quota``, and in no other."""
+        if self._where.get(one.key) == (quota, one):
+            return
+        self.drop(one.key)
+        self._where[one.key] = (quota, one)
+        bisect.insort(self._lines.setdefault(quota, []), one)
+
+    def drop(self, key: str) -> None:
+        """Wait no more."""
+        quota, one = self._where.pop(key, ("", None))
+        if one is None:
+            return
+        line = self._lines[quota]
+        del line[bisect.bisect_left(line, one)]
+        if not line:
+            del self._lines[quota]
