@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from koord.cli.benchmarks.population import Population
+from koord.cli.benchmarks.population import MISFIT, Population
 from koord.gateway.leanclient import LeanClient
 
 NAMESPACE = "load"
@@ -82,6 +82,20 @@ class Arrivals:
         gone = set(names)
         self.pods = [name for name in self.pods if name not in gone]
         await self._each("DELETE", (f"{_PODS}/{name}" for name in names))
+
+    async def delete_jobs(self, names: Sequence[str]) -> None:
+        """Delete these jobs; their operator and the queue remove what belongs to them."""
+        await self._each("DELETE", (f"{_JOBS}/{name}" for name in names))
+
+    async def misfit(self) -> str:
+        """Create a pod that no node fits, so that it is told of in events; its name. Nobody waits for it."""
+        self._number += 1
+        name = f"misfit-{self._number:06d}"
+        manifest = _single({MISFIT: "true"})
+        manifest["metadata"]["name"] = name
+        manifest["spec"]["nodeSelector"] = {"bench": "nowhere"}
+        await self._send("POST", _PODS, _encode(manifest))
+        return name
 
     async def _each(self, verb: str, paths: Iterable[str]) -> None:
         async with asyncio.TaskGroup() as group:

@@ -19,6 +19,9 @@ _POLL_S = 0.02
 _OVER = frozenset(("Succeeded", "Failed"))
 _ADMITTED = "Dequeued"
 
+MISFIT = "bench-misfit"
+"""Label of pods that are meant to fit nowhere: nobody waits for them."""
+
 
 class Population:
     """Follows pods, quotas and QueueUnits; an async context manager."""
@@ -113,6 +116,8 @@ class Population:
     def _pod(self, pod: Any, change: Change) -> None:
         meta = pod["metadata"]
         key = f"{meta['namespace']}/{meta['name']}"
+        if MISFIT in (meta.get("labels") or {}):
+            return
         if change.type == "ADDED":
             self.live.add(key)
             self.waiting.setdefault(key, change.seen_s)

@@ -13,17 +13,15 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from koord.cli.api import connect
-from koord.cli.benchmarks.arrivals import JOB_SIZE, NAMESPACE, Arrivals
+from koord.cli.benchmarks.arrivals import NAMESPACE, Arrivals
 from koord.cli.benchmarks.faults import Fault, kill, parse, target
+from koord.cli.benchmarks.judging import Judge
 from koord.cli.benchmarks.population import Population, until
 from koord.cli.benchmarks.upprocess import UpProcess, say
-from koord.cli.demo.recount import Drift, Recount, objects
 from koord.cli.errors import CommandError
 from koord.contracts.bench import BenchResult, Parameters, Scenario
 from koord.gateway.kubeconfig import load_access
 from koord.gateway.leanclient import LeanClient
-from koord.ledger.client import Ledger
-from koord.ledger.model import LedgerUnavailable
 from koord.localcluster.httpapi import HttpClusterApi
 
 _CONNECTIONS = 32
@@ -31,7 +29,6 @@ _CALM_S = 1.0
 _BEFORE_S = 1.0
 _AFTER_S = 2.0
 _STALL_S = 60.0
-_REST_S = 60.0
 _WARM_S = 4.0
 """Steady arrival before each kill."""
 
@@ -47,13 +44,10 @@ class Pause(NamedTuple):
 class _Bench:
     def __init__(self, up: UpProcess, api: HttpClusterApi, people: Population, arrivals: Arrivals, rate: int) -> None:
         self._up = up
-        self._api = api
         self._people = people
         self._arrivals = arrivals
         self._rate = rate
-        self.lost: list[str] = []
-        self.doubled: list[str] = []
-        self.drift: list[Drift] = []
+        self.judge = Judge(up, api, people, arrivals)
         self.pauses: dict[str, list[Pause]] = defaultdict(list)
 
     async def fill(self, pods: int) -> None:
@@ -62,7 +56,7 @@ class _Bench:
         await self._arrivals.fill(pods)
         if not await self._people.all_bound(_STALL_S):
             raise CommandError(f"{len(self._people.waiting)} of the first {pods} pods were not bound")
-        await self._rest("the start")
+        await self.judge.rest("the start")
 
     async def fault(self, fault: Fault, turn: int) -> None:
         """One kill, from a steady arrival to rest."""
@@ -82,7 +76,7 @@ class _Bench:
         worst = max(pause.waits, default=0.0)
         say(f"{fault.kind} {turn + 1}: {name} killed, longest wait {worst:.2f} s, level after {pause.level_s:.1f} s")
         await self._up.restarted(name, pid)
-        await self._rest(f"{fault.kind} {turn + 1}")
+        await self.judge.rest(f"{fault.kind} {turn + 1}")
         await self._clear(self._arrivals.pods[before:])
 
     def _pause(self, killed: float, level: float) -> Pause:
@@ -98,55 +92,12 @@ class _Bench:
         gap = max(later - earlier for earlier, later in itertools.pairwise(moments))
         return Pause(waits, gap, level - killed)
 
-    async def _rest(self, when: str) -> None:
-        """Everything bound, every job over once, the ledger right; what is not is kept for the result."""
-        people = self._people
-        if not await people.all_bound(_STALL_S):
-            self.lost += [f"{when}: pod {key} has no node" for key in people.waiting]
-            people.waiting.clear()
-        jobs = {f"{NAMESPACE}/{name}-py-qu": name for name in self._arrivals.jobs}
-        await until(lambda: jobs.keys() <= people.units_over, _REST_S)
-        self.lost += [f"{when}: job {name} is not over" for unit, name in jobs.items() if unit not in people.units_over]
-        self.doubled += [
-            f"{when}: job {name} was admitted {people.admissions[unit]} times and made {people.made[unit]} pods"
-            for unit, name in jobs.items()
-            if unit in people.units_over and (people.admissions[unit] > 1 or people.made[unit] != JOB_SIZE)
-        ]
-        self._arrivals.jobs.clear()
-        found = await audit(self._up, self._api, _REST_S)
-        for one in found[:5]:
-            say(f"{when}: drift of {one}")
-        self.drift += found
-
     async def _clear(self, names: list[str]) -> None:
         """Back to the standing population."""
         await self._arrivals.delete(names)
         keys = {f"{NAMESPACE}/{name}" for name in names}
-        if not await until(lambda: keys.isdisjoint(self._people.live), _REST_S):
+        if not await until(lambda: keys.isdisjoint(self._people.live), _STALL_S):
             raise CommandError(f"{len(keys & self._people.live)} deleted pods do not go")
-
-
-async def audit(up: UpProcess, api: HttpClusterApi, patience_s: float) -> list[Drift]:
-    """Where the ledger differs from a recount of the API's objects, once it had ``patience_s`` to come to rest."""
-    file = up.file()
-    deadline = time.monotonic() + patience_s
-    try:
-        ledger = await Ledger.connect(file.redis, file.cluster, "bench-audit", wait_s=patience_s)
-    except LedgerUnavailable as error:
-        raise CommandError(f"the ledger cannot be read: {error}") from error
-    async with ledger:
-        while True:
-            try:
-                status, items = await ledger.status(), await ledger.items()
-                found = Recount(await objects(api)).compare(items)
-                records = {"held": status.held, "binding": status.binding, "closed": int(not status.open)}
-            except LedgerUnavailable as error:
-                found, records = [], {str(error): 1}
-            if any(records.values()):
-                found.append(Drift("records", "open", records, {}))
-            if not found or time.monotonic() > deadline:
-                return found
-            await asyncio.sleep(0.5)
 
 
 async def _recovery(parameters: Parameters) -> BenchResult:
@@ -166,18 +117,14 @@ async def _recovery(parameters: Parameters) -> BenchResult:
                 for turn in range(rounds):
                     for fault in faults:
                         await bench.fault(fault, turn)
-                violations = people.violations()
+                bench.judge.finish()
         except (CommandError, RuntimeError, ExceptionGroup) as error:
             raise CommandError(f"{error}\n{up.log_tail()}") from error
         finally:
             await client.close()
-    for violation in violations:
-        say(f"violation: {violation}")
-    for line in (bench.lost + bench.doubled)[:20]:
-        say(line)
     figures: dict[str, float] = {}
     ratios: dict[str, float] = {}
-    ok = not (bench.lost or bench.doubled or bench.drift or violations)
+    ok = bench.judge.clean
     for fault in faults:
         waits = sorted(wait for pause in bench.pauses[fault.kind] for wait in pause.waits)
         p99 = _quantile(waits, 0.99)
@@ -191,11 +138,7 @@ async def _recovery(parameters: Parameters) -> BenchResult:
         if fault.limit_s:
             ratios[f"fault.{fault.kind}.p99_s"] = fault.limit_s / max(p99, 1e-3)
             ok = ok and p99 <= fault.limit_s
-    figures |= {
-        "lost": float(len(bench.lost)),
-        "double": float(len(bench.doubled) + len(violations)),
-        "drift": float(len(bench.drift)),
-    }
+    figures |= bench.judge.figures()
     return BenchResult(
         scenario=RECOVERY.name,
         parameters=dict(parameters),
