@@ -240,6 +240,10 @@ class Binds:
         """When :meth:`give_up_due` has something to do."""
         return min(self._deadlines.values(), default=None)
 
+    def holds(self, group: str) -> bool:
+        """Whether room is held for a gang group that waits for members."""
+        return group in self._deadlines
+
     @property
     def waiting_groups(self) -> int:
         """Gang groups that hold room and wait for members."""

@@ -8,7 +8,7 @@ from koord.scheduler.engine.placement import PodInfo
 from koord.scheduler.podview import PodView
 from koord.scheduler.world import World
 
-_STATES = {"inflight": "planned", "new": "active"}
+_STATES = {"inflight": "planned", "new": "active", "elsewhere": "active"}
 
 
 class Explainer:

@@ -12,6 +12,7 @@ attempt_seconds = histogram(
 sli_seconds = histogram(
     "scheduler_pod_scheduling_sli_duration_seconds", "From entering the queue to seen bound", ("attempts",)
 )
+replicas = gauge("koord_scheduler_replicas", "Live schedulers that share the pods, this one included")
 pending = gauge("scheduler_pending_pods", "Units that wait, by queue", ("queue",))
 incoming = counter("scheduler_queue_incoming_pods", "Units that entered a queue", ("queue", "event"))
 unschedulable = gauge(

@@ -1,7 +1,7 @@
 """The scheduler service: wiring only. State and hints in; claims, binds, conditions and events out.
 
-Several replicas may run: what one claims the others are refused. Nothing is planned before the state of pods, nodes,
-quotas and PodGroups is complete and the ledger is open.
+Several replicas may run and share the pods; what one claims the others are refused. Nothing is planned before the state
+of pods, nodes, quotas and PodGroups is complete and the ledger is open.
 """
 
 import asyncio
@@ -13,6 +13,8 @@ from nats.aio.msg import Msg
 
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
+from koord.bus.lastvalues import LastValues
+from koord.bus.presence import Presence
 from koord.bus.questions import serve
 from koord.bus.statecache import Change, StateCache
 from koord.contracts.asks import ExplainPod
@@ -46,8 +48,9 @@ from koord.scheduler.notices import Notices
 from koord.scheduler.planning import Planner
 from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.podview import PodView
-from koord.scheduler.queueing.queue import SchedulingQueue
+from koord.scheduler.queueing.queue import SchedulingQueue, Unit
 from koord.scheduler.settings import SchedulerSettings
+from koord.scheduler.sharing import Share
 from koord.scheduler.world import World
 
 RENEW_S = 10.0
@@ -77,6 +80,14 @@ class SchedulerService:
         self._quotas = StateCache(bus, ELASTIC_QUOTAS, QuotaObject, self._on_quota, on_bad=self._on_bad)
         self._groups = StateCache(bus, POD_GROUPS, PodGroup, self._on_pod_group, on_bad=self._on_bad)
         self._caches: tuple[StateCache[Any], ...] = (self._nodes, self._quotas, self._groups, self._pods)
+        self._runtimes = LastValues(
+            bus,
+            bus.subjects.quota_stream,
+            bus.subjects.quota_runtime_all,
+            QuotaRuntime,
+            self._on_runtime,
+            self._on_bad_runtime,
+        )
         self._phases = PodGroupController(host, self._publisher, settings.coscheduling.stale_after_s)
         self._notices = Notices(host.incarnation, name, self._pods.get)
         claims = Claims(host.incarnation, quota, coscheduling.book, host.spans)
@@ -124,6 +135,11 @@ class SchedulerService:
             profile=name,
             on_crash=host.fail,
         )
+        self._share = Share(host.incarnation)
+        self._queue.mine = self._is_mine
+        self._presence = Presence(
+            bus, "scheduler", host.incarnation, on_change=self._on_replicas, is_dead=host.life.is_dead
+        )
         self._publisher.on_result(self._binds.on_result)
         self._explainer = Explainer(self._world, self._binds, self._pods.get)
         self._profile = name
@@ -136,12 +152,13 @@ class SchedulerService:
     async def start(self) -> None:
         """Subscribe, then schedule once the state is complete and the ledger is open."""
         self._host.ready.require("synced", "ledger")
+        await self._presence.start()
         for cache in self._caches:
             await cache.start()
         bus = self._host.bus
         await bus.subscribe(bus.subjects.ledger("claim.>"), self._on_hint)
         await bus.subscribe(bus.subjects.ledger("epoch"), self._on_epoch)
-        await bus.subscribe(bus.subjects.quota_runtime_all, self._on_runtime)
+        self._runtimes.start()
         await serve(bus, "scheduler", "explain", ExplainPod, self._explainer.explain)
         self._host.spawn(self._schedule(), "loop")
         self._host.spawn(self._watch_ledger(), "ledger")
@@ -150,11 +167,13 @@ class SchedulerService:
 
     async def drain(self) -> None:
         """Finish the claims under way, give back what is only held; published binds go on without us."""
+        await self._presence.stop()
         await self._driver.drain()
         with contextlib.suppress(BusError):
             await self._send_notices()
         await self._phases.stop()
         self._publisher.close()
+        await self._runtimes.close()
         for cache in self._caches:
             await cache.close()
 
@@ -252,7 +271,7 @@ class SchedulerService:
                 self._log.warning("a ledger hint was not published", error=str(error))
 
     def _measure(self) -> None:
-        for state in ("active", "backoff", "unschedulable", "gated"):
+        for state in ("active", "backoff", "unschedulable", "gated", "elsewhere"):
             metrics.pending.labels(state).set(self._queue.counts[state])
         for key, count in self._queue.incoming.items():
             grown = count - self._incoming.get(key, 0)
@@ -297,6 +316,18 @@ class SchedulerService:
         self._world.apply_pod_group(change.old, change.new, time.monotonic())
         self._phases.on_pod_group(change)
         self._driver.kick()
+
+    def _on_replicas(self) -> None:
+        members = self._presence.members
+        self._share.set_members(members)
+        metrics.replicas.set(len(members))
+        came = self._queue.reassign()
+        self._log.info("the schedulers that share the pods changed", replicas=len(members), units_taken_over=came)
+        self._driver.kick()
+
+    def _is_mine(self, unit: Unit) -> bool:
+        """Whoever holds room for a part of a gang group goes on with it."""
+        return self._share.mine(unit.key) or (bool(unit.group) and self._binds.holds(unit.group))
 
     def _kick_on_events(self) -> None:
         if self._world.events:

@@ -5,6 +5,8 @@ unschedulable units are parked by *signature* (their class and who rejected them
 signature; if that one finds a place the next ones follow, twice as many each time. So thousands of hopeless pods of one
 class cost one check per event, not thousands.
 
+With several replicas each tries only the units that are its own (``mine``); the others' wait *elsewhere*.
+
 Times are seconds of one monotonic clock, passed in.
 """
 
@@ -17,7 +19,7 @@ import msgspec
 from koord.scheduler.engine.placement import PodInfo
 from koord.scheduler.framework.events import ClusterEvent
 
-State = Literal["new", "active", "backoff", "unschedulable", "gated", "inflight"]
+State = Literal["new", "active", "backoff", "unschedulable", "gated", "inflight", "elsewhere"]
 
 FLUSH_S = 300.0
 EARLY = 64
@@ -118,12 +120,14 @@ class SchedulingQueue:
         self._events_of = events_of
         self.settings = settings or QueueSettings()
         self.units: dict[str, Unit] = {}
+        self.mine: Callable[[Unit], bool] = lambda unit: True
+        """Whether a unit is for this replica to try; after a change of mind call :meth:`reassign`."""
         self._tickets = 0
         self._active: list[tuple[int, float, int, Unit]] = []
         self._backoff: list[tuple[float, int, Unit]] = []
         self._lots: dict[Hashable, _Lot] = {}
         self.counts: dict[State, int] = dict.fromkeys(
-            ("new", "active", "backoff", "unschedulable", "gated", "inflight"), 0
+            ("new", "active", "backoff", "unschedulable", "gated", "inflight", "elsewhere"), 0
         )
         self.incoming: dict[tuple[str, str], int] = {}
         """How many units entered which queue by which event, for the metric."""
@@ -157,6 +161,19 @@ class SchedulingQueue:
     def regate(self, unit: Unit) -> None:
         """Hold back a unit in flight: what let it go is no longer so."""
         self._move(unit, "gated")
+
+    def reassign(self) -> int:
+        """Sort anew which units are ours; answers how many came. What is in flight is finished here."""
+        came = 0
+        for unit in self.units.values():
+            if unit.state == "elsewhere":
+                if self.mine(unit):
+                    self._enter(unit, "active", "ShareChange")
+                    came += 1
+            elif unit.state in ("active", "backoff", "unschedulable") and not self.mine(unit):
+                self._leave(unit)
+                self._move(unit, "elsewhere")
+        return came
 
     def remove(self, key: str) -> Unit | None:
         """Forget a unit."""
@@ -208,7 +225,7 @@ class SchedulingQueue:
         unit.ready_at = now + backoff_s(unit.rejections, self.settings)
         unit.timestamp = now
         unit.parked_at = now
-        if unit.again:
+        if unit.again or not self.mine(unit):
             self._enter(unit, "backoff", "GangUpdate")
             return
         signature = (unit.classes(), unit.rejecters)
@@ -292,6 +309,10 @@ class SchedulingQueue:
         unit.state = state
 
     def _enter(self, unit: Unit, state: State, event: str) -> None:
+        if not self.mine(unit):
+            self._move(unit, "elsewhere")
+            unit.ticket = 0
+            return
         self._move(unit, state)
         unit.ticket = self._next()
         if state == "active":
