@@ -343,14 +343,12 @@ class SchedulerService:
         self._world.events.add(ClusterEvent.LEDGER_RELEASE)
         self._driver.kick()
 
-    async def _on_runtime(self, message: Msg) -> None:
-        try:
-            decode(QuotaRuntime, message.data)
-        except ContractError as error:
-            self._log.warning("runtime quotas do not decode", subject=message.subject, error=str(error))
-            return
-        self._world.events.add(ClusterEvent.QUOTA_CHANGE)
-        self._driver.kick()
+    def _on_runtime(self, published: QuotaRuntime) -> None:
+        self._world.apply_runtime(published)
+        self._kick_on_events()
+
+    def _on_bad_runtime(self, error: ContractError) -> None:
+        self._log.warning("runtime quotas do not decode, the last ones stay", error=str(error))
 
     # World and binds come before the driver, and tell it through these. -----------------------------------------
 
