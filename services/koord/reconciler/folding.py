@@ -11,7 +11,7 @@ from koord.accounting.quotas import QuotaTree, QuotaTreeError
 from koord.accounting.requests import amounts
 from koord.accounting.takes import Take, node_item, pod_takes, unit_takes
 from koord.kube.protocol.queue import RELATED_QUEUE_UNIT, lookup
-from koord.kube.protocol.quota import quota_label
+from koord.kube.protocol.quota import is_preemptible, quota_label
 from koord.kube.quantity import QuantityError
 from koord.kube.quotas import ElasticQuota
 from koord.ledger.model import (
@@ -146,7 +146,8 @@ class Folder:
             request = {}
         quota = self.tree.quota_of_pod(labels, meta.namespace)
         owned = meta.annotations is not None and bool(lookup(meta.annotations, RELATED_QUEUE_UNIT))
-        takes = pod_takes(request, node, self._chain(quota, meta), unit_owned=owned)
+        chain = self._chain(quota, meta)
+        takes = pod_takes(request, node, chain, unit_owned=owned, preemptible=is_preemptible(labels))
         if self._pods.get(meta.uid) == (node, takes):
             return []
         self._pods[meta.uid] = (node, takes)
