@@ -1,4 +1,4 @@
-"""``koord bench memory``: what ``koord up`` weighs with thousands of nodes and pods, and that it does not grow by churn.
+"""``koord bench memory``: what ``koord up`` weighs with thousands of nodes and pods, and whether churn makes it grow.
 
 The cluster runs as its own processes, so the benchmark's memory is not in the sum. After the fill, as many pods are
 deleted as are created each second, gangs, jobs and pods that fit nowhere among them (these make events); the nodes'
