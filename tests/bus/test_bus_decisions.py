@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from koord.bus.connection import Bus
-from koord.bus.decisions import DecisionConsumer, DecisionPublisher, Delivery, unacknowledged
+from koord.bus.decisions import DecisionConsumer, DecisionPublisher, Delivery
 from koord.bus.errors import BusTimeout
 from koord.bus.pull import Pulled
+from koord.bus.queued import unacknowledged
 from koord.contracts.codec import decode_decision, encode
 from koord.contracts.decisions import Bind, BindMember, ClaimRef, Create, Delete, ObjectRef
 from koord.contracts.results import Result
@@ -72,7 +73,7 @@ async def until_empty(bus: Bus) -> None:
 
 async def test_what_nobody_acknowledged_can_be_looked_through(connect: Connect) -> None:
     bus = await connect()
-    assert await unacknowledged(bus, 10) == []
+    assert [page async for page in unacknowledged(bus)] == []
     publisher, gateway = DecisionPublisher(bus, "scheduler"), await started(bus)
     gateway.handle = lambda self: self.ack() if self.body == encode(bind(1)) else self.nak(60.0)
     for number in range(4):
@@ -81,8 +82,10 @@ async def test_what_nobody_acknowledged_can_be_looked_through(connect: Connect) 
     await bus.publish_acked(bus.subjects.decision("scheduler", "bind"), b"")
     await until(lambda: len(gateway.deliveries) == 6, what="every delivery")
     await until_async(lambda: _held(bus, 5), "the acknowledgement")
-    assert await unacknowledged(bus, 5) == [bind(0), bind(2), bind(3)]
-    assert await unacknowledged(bus, 4) is None
+    for size in (2, 3, 500):
+        pages = [page async for page in unacknowledged(bus, size)]
+        assert [decision for page in pages for decision in page] == [bind(0), bind(2), bind(3)]
+        assert max(map(len, pages)) <= size
     await gateway.stop()
 
 

@@ -3,12 +3,14 @@
 import msgspec
 
 from koord.contracts.asks import (
+    BarrierRaised,
     BindingRecord,
     BindingsSettled,
     ExplainPod,
     NodeReason,
     PodExplanation,
     QuotaLevel,
+    RaiseBarrier,
     Refusal,
     SettleBindings,
     SettledBinding,
@@ -71,6 +73,8 @@ FULL: dict[str, msgspec.Struct] = {
     ),
     "SettleBindings": SettleBindings([BindingRecord(POD, "c-1")]),
     "BindingsSettled": BindingsSettled([SettledBinding("uid-1", "bound", "n1")]),
+    "RaiseBarrier": RaiseBarrier("r-1", 7, 8, ["pods_core"]),
+    "BarrierRaised": BarrierRaised("r-1", "done", 8, 7, "g-1", 3),
     "Refusal": Refusal("pod default/a: not known"),
 }
 
@@ -90,5 +94,7 @@ MINIMAL: dict[str, msgspec.Struct] = {
     "PodExplanation": PodExplanation("default", "a", "unknown"),
     "SettleBindings": SettleBindings([]),
     "BindingsSettled": BindingsSettled([]),
+    "RaiseBarrier": RaiseBarrier("r-1", 7, 8, []),
+    "BarrierRaised": BarrierRaised("r-1", "listing"),
     "Refusal": Refusal("why"),
 }

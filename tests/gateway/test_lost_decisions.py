@@ -9,19 +9,22 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from koord.accounting.takes import pod_takes, unit_takes
 from koord.bus.connection import Bus
-from koord.bus.decisions import DecisionPublisher, unacknowledged
+from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import AskRefused, BusTimeout
 from koord.bus.questions import ask
+from koord.bus.queued import unacknowledged
 from koord.bus.streams import ensure_streams
-from koord.contracts.asks import BindingRecord, BindingsSettled, SettleBindings
-from koord.contracts.decisions import Bind, BindMember, ClaimRef, ObjectRef, Patch
+from koord.contracts.asks import BarrierRaised, BindingRecord, BindingsSettled, RaiseBarrier, SettleBindings
+from koord.contracts.decisions import Bind, BindMember, ClaimRef, Decision, ObjectRef, Patch
 from koord.gateway.access import ApiAccess
 from koord.gateway.api import Api
 from koord.gateway.following import Following
@@ -133,7 +136,9 @@ class Bed:
                 following = Following(self.bus, self.access, http)
                 await following.start()
                 try:
-                    session = Session(self.bus, self.gateway, api, following, Spans(), GatewaySettings())
+                    # The ledger's Lease is one for each API server, which the tests share.
+                    settings = GatewaySettings(lease_namespace=self.kube.namespace)
+                    session = Session(self.bus, self.gateway, api, following, Spans(), settings)
                     await session.run(asyncio.Event())
                 finally:
                     await following.stop()
@@ -181,7 +186,11 @@ async def reconciling(bed: Bed, ledger: Ledger) -> AsyncIterator[None]:
     async def asking(question: SettleBindings) -> BindingsSettled:
         return await bed.around(question)
 
-    term = Term(ledger, world, Hints(bed.bus), asking, await ledger.lead("reconciler"), FAST, lambda is_open: None)
+    async def barrier(question: RaiseBarrier) -> BarrierRaised:
+        return await ask(bed.bus, "gateway", "barrier", question, BarrierRaised, timeout=5)
+
+    epoch = await ledger.lead("reconciler")
+    term = Term(ledger, world, Hints(bed.bus), asking, barrier, epoch, FAST, lambda is_open: None)
     task = asyncio.create_task(term.run())
     try:
         yield
@@ -289,17 +298,39 @@ async def test_a_decision_that_waits_for_its_next_delivery_is_never_settled(bed:
     api = Api(bed.wire, ApiAccess("http://unused"))  # type: ignore[arg-type]
     target = ObjectRef(PODS.token, bed.kube.namespace, "a", pod["metadata"]["uid"])
     question = SettleBindings([BindingRecord(target, claim.claim)])
-    for in_hand, most, expected in ((set[str](), 10, "busy"), ({claim.claim}, 10, "busy"), (set[str](), 0, "busy")):
-
-        async def queued(_: int, most: int = most) -> Any:
-            return await unacknowledged(bed.bus, most)
-
+    queued = partial(unacknowledged, bed.bus)
+    for in_hand in (set[str](), {claim.claim}):
         [answer] = (await Settler(api, lambda held=in_hand: held, queued).answer(question)).records  # type: ignore[misc]
-        assert answer.state == expected
+        assert answer.state == "busy"
     assert await bed.shown("a") == ("", False)
     bed.start_gateway()
     await until(lambda: bed.is_((1000, 0)), "the charge")
     assert await bed.record(pod) == ("OBSERVED", claim.claim)
+
+
+async def test_a_long_queue_is_looked_through_to_its_end(bed: Bed) -> None:
+    """With thousands of decisions waiting, what waits is told from what is lost, by one look for several questions."""
+    pod, claim = await bed.lost("a")
+    lost, gone = await bed.lost("b")
+    await bed.kill_gateway()
+    other = bed.decision(pod, ClaimRef("other", 1, 1))
+    many = [(msgspec.structs.replace(other, id=f"o-{n}"), TraceContext.new()) for n in range(2500)]
+    await bed.publisher.publish_many([*many, (bed.decision(pod, claim), TraceContext.new())])
+    looks = 0
+
+    async def queued() -> AsyncIterator[list[Decision]]:
+        nonlocal looks
+        looks += 1
+        async for page in unacknowledged(bed.bus):
+            yield page
+
+    settler = Settler(Api(bed.wire, ApiAccess("http://unused")), set, queued)  # type: ignore[arg-type]
+    for body, of, expected in ((pod, claim, "busy"), (lost, gone, "unbound")):
+        meta = body["metadata"]
+        target = ObjectRef(PODS.token, meta["namespace"], meta["name"], meta["uid"])
+        [answer] = (await settler.answer(SettleBindings([BindingRecord(target, of.claim)]))).records
+        assert answer.state == expected
+    assert looks == 1
 
 
 async def test_a_pod_that_becomes_bound_while_it_is_settled_keeps_its_room(bed: Bed) -> None:

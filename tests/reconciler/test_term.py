@@ -13,8 +13,9 @@ import pytest
 from koord.accounting.takes import pod_takes
 from koord.bus.connection import Bus
 from koord.bus.errors import NobodyThere
+from koord.bus.questions import ask, serve
 from koord.bus.statepublisher import StatePublisher
-from koord.contracts.asks import BindingsSettled, SettleBindings
+from koord.contracts.asks import BarrierRaised, BindingsSettled, RaiseBarrier, SettleBindings
 from koord.contracts.codec import decode
 from koord.contracts.ledger import EpochHint, LedgerHint
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS, Resource
@@ -22,8 +23,9 @@ from koord.ledger.client import Ledger
 from koord.ledger.model import Advance, ClaimRequest, Item, Member
 from koord.localcluster.servers import RedisServer
 from koord.reconciler.hints import Hints
+from koord.reconciler.rebuilding import Superseded
 from koord.reconciler.settings import ReconcilerSettings
-from koord.reconciler.term import Superseded, Term
+from koord.reconciler.term import Term
 from koord.reconciler.world import World
 from koord.runtime.ending import end
 from koord.telemetry.context import TraceContext
@@ -39,6 +41,8 @@ class Cluster:
         self.bus = bus
         self._publisher = publisher
         self._versions = itertools.count(1)
+        self.barriers = 0
+        self.epoch = 100
 
     @classmethod
     async def start(cls, bus: Bus) -> "Cluster":
@@ -46,7 +50,17 @@ class Cluster:
         await publisher.start()
         for resource in (NODES, PODS, ELASTIC_QUOTAS, QUEUE_UNITS):
             await publisher.listed(resource, "1")
-        return cls(bus, publisher)
+        made = cls(bus, publisher)
+        await serve(bus, "gateway", "barrier", RaiseBarrier, made.barrier)
+        return made
+
+    async def barrier(self, question: RaiseBarrier) -> BarrierRaised:
+        """What the gateway answers when nothing is under way: the stream holds everything already."""
+        self.barriers += 1
+        self.epoch = max(self.epoch + 1, question.epoch)
+        for token in question.resources:
+            await self._publisher.listed(token, "1", question.id)
+        return BarrierRaised(question.id, "done", self.epoch, 7, "g")
 
     async def put(self, resource: Resource, body: dict[str, Any], *, gone: bool = False) -> dict[str, Any]:
         meta = body["metadata"]
@@ -105,7 +119,12 @@ async def reconciling(bus: Bus, url: str, name: str, spans: Spans | None = None)
     ledger = await Ledger.connect(url, bus.subjects.cluster, name)
     world = World(bus, spans or Spans())
     await asyncio.wait_for(world.start(lambda token: None), 10)
-    term = Term(ledger, world, Hints(bus), nobody, await ledger.lead("reconciler"), FAST, lambda is_open: None)
+
+    async def barrier(question: RaiseBarrier) -> BarrierRaised:
+        return await ask(bus, "gateway", "barrier", question, BarrierRaised)
+
+    epoch = await ledger.lead("reconciler")
+    term = Term(ledger, world, Hints(bus), nobody, barrier, epoch, FAST, lambda is_open: None)
     task = asyncio.create_task(term.run())
     try:
         yield task

@@ -6,7 +6,6 @@ result costs only the hint. Every message carries exactly the header ``tracepare
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 
 import nats.errors
@@ -164,31 +163,6 @@ class Delivery:
     def term(self, reason: str = "") -> None:
         """Never deliver it again, although it was not executed."""
         self._bus.nc.send(self._reply.decode(), "", b"", f"+TERM {reason}".rstrip().encode())
-
-
-async def unacknowledged(bus: Bus, most: int) -> list[Decision] | None:
-    """The decisions that the queue holds, handed out or not; None if there are more than ``most`` of them.
-
-    What does not decode is left out. One round trip each: for rare questions. BusUnavailable.
-    """
-    stream, found = bus.subjects.decisions_stream, list[Decision]()
-    try:
-        state = (await bus.js.stream_info(stream)).state
-        if state.messages > most:
-            return None
-        sequence = state.first_seq
-        while sequence <= state.last_seq:
-            try:
-                message = await bus.js.get_msg(stream, sequence, bus.subjects.decision_all, direct=True, next=True)
-            except nats.js.errors.NotFoundError:
-                break  # acknowledged meanwhile
-            assert message.seq is not None
-            sequence = message.seq + 1
-            with contextlib.suppress(ContractError):
-                found.append(decode_decision(message.data or b""))
-    except (nats.errors.Error, TimeoutError) as error:
-        raise BusUnavailable(f"stream {stream}: {error or 'no answer'}") from error
-    return found
 
 
 class DecisionConsumer:

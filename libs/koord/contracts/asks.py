@@ -91,6 +91,37 @@ class SettledBinding(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str = ""
 
 
+class RaiseBarrier(msgspec.Struct, frozen=True):
+    """Let no write for a claim succeed any more, raise the ledger's epoch, list anew. Subject ``ask.gateway.barrier``.
+
+    ``id`` names one barrier: asked again with the same id it goes on, with another one it begins afresh. ``epoch``:
+    the new epoch is at least this; ``role_epoch``: the reconciler's own, an older one is refused. ``resources``: what
+    has to be listed, as tokens. The answer comes within two seconds, finished or not; ask until it is.
+    """
+
+    id: str
+    role_epoch: int
+    epoch: int
+    resources: list[str]
+    v: int = 1
+
+
+class BarrierRaised(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far the barrier is: ``step`` is ``settling``, ``raising``, ``listing`` or ``done``.
+
+    Once done: ``epoch`` is what the ledger may be opened under, ``id`` the mark that follows the lists in the state
+    stream, ``role_epoch`` and ``incarnation`` those of the gateway, which a ledger that lost its data must know again.
+    """
+
+    id: str
+    step: str
+    epoch: int = 0
+    role_epoch: int = 0
+    incarnation: str = ""
+    settled: int = 0
+    v: int = 1
+
+
 class BindingsSettled(msgspec.Struct, frozen=True):
     """The answer to SettleBindings, in its order."""
 

@@ -6,7 +6,15 @@ list.
 
 import msgspec
 
-from koord.contracts.asks import BindingsSettled, ExplainPod, PodExplanation, Refusal, SettleBindings
+from koord.contracts.asks import (
+    BarrierRaised,
+    BindingsSettled,
+    ExplainPod,
+    PodExplanation,
+    RaiseBarrier,
+    Refusal,
+    SettleBindings,
+)
 from koord.contracts.decisions import Bind, Create, Delete, Evict, Patch, RecordEvents
 from koord.contracts.gang import GangHint
 from koord.contracts.ledger import EpochHint, LedgerHint
@@ -99,6 +107,21 @@ CATALOG: tuple[MessageKind, ...] = (
         "Which of the records are bound, gone, still in hand, or unbound for good.",
         BindingsSettled,
         answers="SettleBindings",
+    ),
+    MessageKind(
+        "RaiseBarrier",
+        "ask.gateway.barrier",
+        "reconciler",
+        "The ledger is to be rebuilt: let no older write succeed, raise its epoch, list anew.",
+        RaiseBarrier,
+    ),
+    MessageKind(
+        "BarrierRaised",
+        "(reply)",
+        "gateway",
+        "How far the barrier is, and once it is done the ledger's new epoch.",
+        BarrierRaised,
+        answers="RaiseBarrier",
     ),
     MessageKind("Refusal", "(reply)", "any service", "The question could not be answered.", Refusal),
 )

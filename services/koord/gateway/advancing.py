@@ -16,13 +16,16 @@ class AdvancingLedger(Protocol):
 
 
 class Advancer:
-    """Moves records to BINDING right before the API write."""
+    """Moves records to BINDING right before the API write. While ``stopped``, none: the ledger is being rebuilt."""
 
     def __init__(self, ledger: AdvancingLedger, role_epoch: int) -> None:
         self._ledger = ledger
-        self._role_epoch = role_epoch
+        self.role_epoch = role_epoch
+        self.stopped = False
 
     async def advance(self, claim: ClaimRef, decision: str, uids: Sequence[str]) -> AdvanceAnswer:
         """The ledger's answer for these members of one claim; LedgerUnavailable if there is none."""
+        if self.stopped:
+            return AdvanceAnswer("closed", gone=tuple(uids))
         item = Advance(claim=claim.claim, token=claim.token, epoch=claim.epoch, decision=decision, uids=tuple(uids))
-        return (await self._ledger.advance([item], self._role_epoch))[0]
+        return (await self._ledger.advance([item], self.role_epoch))[0]

@@ -38,11 +38,15 @@ class NotLeading(Exception):
 
 
 class TryLater(Exception):
-    """Nothing final can be said yet; the decision goes back to the queue. ``delay_s`` is when to try again."""
+    """Nothing final can be said yet; the decision goes back to the queue. ``delay_s`` is when to try again.
 
-    def __init__(self, reason: str, delay_s: float = 1.0) -> None:
+    Each further try waits ``growth`` times longer.
+    """
+
+    def __init__(self, reason: str, delay_s: float = 1.0, *, growth: float = 1.5) -> None:
         super().__init__(reason)
         self.delay_s = delay_s
+        self.growth = growth
 
 
 class ReleasingLedger(Protocol):
@@ -181,7 +185,7 @@ class Binder:
         if answer.status == "stale":
             raise NotLeading
         if answer.status == "closed":
-            raise TryLater("the ledger is closed", 1.0)
+            raise TryLater("the ledger is closed", growth=1.0)
         void = answer.status in ("gone", "epoch")
         if answer.attempt > rounds:  # another process, or an earlier delivery, has been at it
             for doing in pending:

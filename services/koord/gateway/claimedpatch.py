@@ -63,7 +63,7 @@ class ClaimedPatcher:
             if answer.status == "stale":
                 raise NotLeading
             if answer.status == "closed":
-                raise TryLater("the ledger is closed", 1.0)
+                raise TryLater("the ledger is closed", growth=1.0)
             if answer.status != "ok" or target.uid in answer.gone or target.uid in answer.observed:
                 if there is not None and there.uid == target.uid and holds(there.body, decision.body):
                     return Result(decision.id, "done", resource_version=there.version)

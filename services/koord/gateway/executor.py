@@ -108,6 +108,10 @@ class Executor:
         """The claims of the decisions that wait or run."""
         return {claim_of(job.decision) for job in self._in_hand.values()}
 
+    def decisions_in_hand(self) -> list[Decision]:
+        """The decisions that wait or run."""
+        return [job.decision for job in self._in_hand.values()]
+
     async def room(self) -> None:
         """Wait until the backlog takes more."""
         while self._lanes.total >= self._backlog:
@@ -182,16 +186,19 @@ class Executor:
     async def _execute(self, job: _Job) -> None:
         decision = job.decision
         result: Result | None = None
-        retry_s = 1.0
+        retry_s, growth = 1.0, 1.5
         try:
             result = await self._do(decision, job.service)
         except Rejected as error:
             metrics.REJECTED.labels(error.rule).inc()
             result = Result(decision.id, "rejected", str(error))
         except TryLater as error:
-            retry_s = error.delay_s
+            retry_s, growth = error.delay_s, error.growth
             self._complain(decision.id, error)
-        except (ApiUnavailable, RequestFailed, LedgerUnavailable) as error:
+        except LedgerUnavailable as error:
+            growth = 1.0
+            self._complain(decision.id, error)
+        except (ApiUnavailable, RequestFailed) as error:
             self._complain(decision.id, error)
         except NotLeading:
             self.not_leading.set()
@@ -205,8 +212,9 @@ class Executor:
                 result = Result(decision.id, "rejected", f"internal error: {type(error).__name__}: {error}")
         del self._in_hand[decision.id]
         if result is None:
-            # The longer it has not worked, the rarer it is tried, up to five seconds.
-            job.delivery.nak(min(5.0, retry_s * 1.5 ** min(job.delivery.delivered - 1, 8)))
+            # The longer it has not worked, the rarer it is tried, up to five seconds. But what waits for the ledger alone
+            # holds up nobody by trying, and must not sleep on when the ledger is open again.
+            job.delivery.nak(min(5.0, retry_s * growth ** min(job.delivery.delivered - 1, 8)))
         else:
             self._remember(result)
             self._finish(job.delivery, decision, result, job)

@@ -14,4 +14,6 @@ BAD_OBJECTS = counter("koord_gateway_unreadable_objects", "Objects and watch lin
 EVENTS_DROPPED = counter("koord_gateway_events_dropped", "Kubernetes Events not recorded.", ("reason",))
 EVENTS_WRITTEN = counter("koord_gateway_events_written", "Kubernetes Events created or counted up.", ("verb",))
 LEADER = gauge("koord_gateway_leader", "1 while this process leads.")
+BARRIERS = counter("koord_gateway_barriers", "Barriers before a rebuild of the ledger.")
+BARRIER_SECONDS = histogram("koord_gateway_barrier_seconds", "One barrier.")
 COMPARED = counter("koord_gateway_stream_compared", "Times the state stream was read back because others wrote to it.")

@@ -12,14 +12,16 @@ import nats.errors
 import nats.js.errors
 
 from koord.bus.connection import Bus
-from koord.bus.decisions import DecisionConsumer, unacknowledged
+from koord.bus.decisions import DecisionConsumer
 from koord.bus.questions import serve
-from koord.contracts.asks import SettleBindings
+from koord.bus.queued import queue_made, unacknowledged
+from koord.contracts.asks import RaiseBarrier, SettleBindings
 from koord.contracts.codec import encode
 from koord.contracts.decisions import ClaimRef
 from koord.contracts.ledger import LedgerHint
 from koord.gateway.advancing import Advancer, AdvancingLedger
 from koord.gateway.api import Api
+from koord.gateway.barrier import Barrier
 from koord.gateway.binding import Binder, ReleasingLedger
 from koord.gateway.claimedpatch import ClaimedPatcher
 from koord.gateway.events import EventRecorder
@@ -42,6 +44,8 @@ CONSUMER = "gateway"
 
 class GatewayLedger(AdvancingLedger, ReleasingLedger, Protocol):
     """The part of the ledger client that the gateway uses."""
+
+    incarnation: str
 
     async def lead(self, role: str) -> int:
         """Take the next epoch of a role."""
@@ -100,7 +104,22 @@ class Session:
         await self._take_over()
         await consumer.start()
         settler = Settler(self._api, executor.claims_in_hand, partial(unacknowledged, self._bus))
-        asked = await serve(self._bus, "gateway", "settle", SettleBindings, settler.answer)
+        barrier = Barrier(
+            self._api,
+            self._following.pods,
+            advancer,
+            partial(unacknowledged, self._bus),
+            partial(queue_made, self._bus),
+            executor.decisions_in_hand,
+            {reflector.resource.token: reflector for reflector in self._following.reflectors},
+            self._ledger.incarnation,
+            namespace=settings.lease_namespace,
+            api_timeout_s=settings.api_timeout_s,
+        )
+        asked = [
+            await serve(self._bus, "gateway", "settle", SettleBindings, settler.answer),
+            await serve(self._bus, "gateway", "barrier", RaiseBarrier, barrier.answer),
+        ]
         beside = [
             asyncio.create_task(events.run(), name="gateway-events"),
             asyncio.create_task(executor.keep_in_progress(), name="gateway-progress"),
@@ -113,7 +132,9 @@ class Session:
                 task.result()
             log.error("the ledger knows a newer gateway, giving up the term", epoch=epoch)
         finally:
-            self._bus.unsubscribe_raw(asked)
+            for subscription in asked:
+                self._bus.unsubscribe_raw(subscription)
+            await barrier.close()
             await consumer.close()
             await executor.drain(DRAIN_S)
             await end(*beside)

@@ -8,7 +8,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     ``connections``: connections for writes. ``concurrency``: decisions executed at a time. ``backlog``: decisions that
     may wait in memory. ``events_backlog``, ``events_per_s``: bounds of Kubernetes Events. ``lease_*``: the Lease that
-    elects the leader.
+    elects the leader. ``api_timeout_s``: how long the API server may still work on a request whose sender is gone (its
+    ``--request-timeout``); waited for only if the ledger and the stream of decisions are lost together.
     """
 
     connections: int = 16
@@ -17,6 +18,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     events_backlog: int = 20_000
     events_per_s: float = 300.0
     request_timeout_s: float = 15.0
+    api_timeout_s: float = 60.0
     lease_namespace: str = "koord-system"
     lease_name: str = "koord-gateway"
     lease_duration_s: float = 3.0

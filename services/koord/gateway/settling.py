@@ -9,7 +9,7 @@ ledger sees.
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -18,7 +18,7 @@ from koord.contracts.asks import BindingRecord, BindingsSettled, BindingState, S
 from koord.contracts.decisions import Bind, Decision, Patch
 from koord.gateway.allow import describe
 from koord.gateway.api import PATCH_TYPES, Api, ApiUnavailable
-from koord.gateway.objects import Brief, ObjectError, read_object
+from koord.gateway.objects import Brief, ObjectError, read_object, read_status
 from koord.kube.resources import BY_TOKEN, PODS, QUEUE_UNITS, Resource
 from koord.telemetry.logs import get_logger
 
@@ -28,17 +28,21 @@ SETTLED: Final = "koord.sh/bind-settled"
 """Annotation that a settle writes; only its change of the object's version matters."""
 MOST_RECORDS: Final = 256
 """Records in one question."""
-MOST_WAITING: Final = 2000
-"""Decisions in the queue that are looked through; with more of them waiting, nothing is settled."""
+INDEX_S: Final = 3.0
+"""How long the claims of the queue are remembered: a question comes in parts, and the queue may be long."""
 _AT_A_TIME: Final = 16
 
 _numbers = itertools.count(1)
 
 
+class Unsettleable(ApiUnavailable):
+    """The API refuses to change the object: a final answer, but none that settles anything."""
+
+
 async def settle(api: Api, resource: Resource, namespace: str, name: str, uid: str) -> Brief | None:
     """Change the object's version, so that every write that carries an older one fails; the object as it is then.
 
-    None if there is no object with this uid. ApiUnavailable if there was no final answer.
+    None if there is no object with this uid. ApiUnavailable if there was no final answer, Unsettleable if it was no.
     """
     stamp = f"{time.time_ns()}-{next(_numbers)}"
     patch = {"metadata": {"uid": uid, "annotations": {SETTLED: stamp}}}
@@ -52,6 +56,8 @@ async def settle(api: Api, resource: Resource, namespace: str, name: str, uid: s
             return None
         if there.node:
             return there  # a node never goes back: there is nothing to settle
+        if answer.status != 409:
+            raise Unsettleable(f"settle {path}: answer {answer.status} {read_status(answer.body).message}")
         raise ApiUnavailable(f"settle {path}: answer {answer.status}")
     try:
         brief = read_object(
@@ -72,28 +78,29 @@ def claim_of(decision: Decision) -> str:
 class Settler:
     """Answers whether writes for BINDING records are still to come, and settles those for which none is.
 
-    ``in_hand`` tells the claims of the decisions that this gateway has; ``queued`` the decisions that the queue holds,
-    or None if they are too many to look through.
+    ``in_hand`` tells the claims of the decisions that this gateway has, ``queued`` the decisions that the queue holds.
+    The queue's claims are remembered for a while: one that comes meanwhile advances its record, and the answer does not
+    count.
     """
 
     def __init__(
         self,
         api: Api,
         in_hand: Callable[[], Collection[str]],
-        queued: Callable[[int], Awaitable[Sequence[Decision] | None]],
+        queued: Callable[[], AsyncIterator[Sequence[Decision]]],
     ) -> None:
         self._api = api
         self._in_hand = in_hand
         self._queued = queued
+        self._waiting: set[str] = set()
+        self._looked_s = float("-inf")
+        self._looking = asyncio.Lock()
 
     async def answer(self, question: SettleBindings) -> BindingsSettled:
         """The state of each record. ValueError names what is wrong with the question; BusError."""
         _check(question)
-        queued = await self._queued(MOST_WAITING)
-        if queued is None:
-            return BindingsSettled([SettledBinding(record.target.uid, "busy") for record in question.records])
         # What is handed out is in the queue until it is acknowledged, unless the queue was lost under it.
-        busy = {*map(claim_of, queued), *self._in_hand()}
+        busy = {*await self._queued_claims(), *self._in_hand()}
         gate = asyncio.Semaphore(_AT_A_TIME)
 
         async def one(record: BindingRecord) -> SettledBinding:
@@ -103,6 +110,15 @@ class Settler:
                 return await self._settle(record)
 
         return BindingsSettled(await asyncio.gather(*map(one, question.records)))
+
+    async def _queued_claims(self) -> set[str]:
+        async with self._looking:
+            if time.monotonic() - self._looked_s > INDEX_S:
+                claims: set[str] = set()
+                async for page in self._queued():
+                    claims.update(map(claim_of, page))
+                self._waiting, self._looked_s = claims, time.monotonic()
+        return self._waiting
 
     async def _settle(self, record: BindingRecord) -> SettledBinding:
         target = record.target

@@ -5,13 +5,15 @@ bound changes no sum. What was folded is remembered by uid: a change that moves 
 node's heartbeat) costs no call.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+import msgspec
 
 from koord.accounting.quotas import QuotaTree, QuotaTreeError
 from koord.accounting.requests import amounts
 from koord.accounting.takes import Take, node_item, pod_takes, unit_takes
 from koord.kube.protocol.queue import RELATED_QUEUE_UNIT, lookup
-from koord.kube.protocol.quota import is_preemptible, quota_label
+from koord.kube.protocol.quota import DEFAULT_QUOTA, is_preemptible, quota_label
 from koord.kube.quantity import QuantityError
 from koord.kube.quotas import ElasticQuota
 from koord.ledger.model import (
@@ -42,6 +44,8 @@ class Folder:
         self._units: dict[str, tuple[Take, ...]] = {}
         self._nodes: dict[str, tuple[dict[str, int], int]] = {}
         self._late: dict[str, tuple[PodSight | UnitSight, float]] = {}
+        self._strays: dict[str, tuple[PodSight | UnitSight, str]] = {}
+        self._rearranged = False
 
     @property
     def charged(self) -> int:
@@ -59,12 +63,14 @@ class Folder:
         self._units.clear()
         self._nodes.clear()
         self._late.clear()
+        self._strays.clear()
 
     def drop(self, uids: Collection[str]) -> None:
         """Forget that these were told."""
         for uid in uids:
             self._pods.pop(uid, None)
             self._units.pop(uid, None)
+            self._strays.pop(uid, None)
 
     # Nodes --------------------------------------------------------------------------------------------------------
 
@@ -89,7 +95,12 @@ class Folder:
     # Quotas -------------------------------------------------------------------------------------------------------
 
     def quota(self, old: ElasticQuota | None, new: ElasticQuota | None, now: float) -> list[Observation]:
-        """A quota appeared, changed or went. Records stand; those who waited for it are folded now."""
+        """A quota appeared, changed or went. Records stand; those who waited for it are folded now.
+
+        Those who were charged elsewhere because it was not there are moved by :meth:`strays`.
+        """
+        name = (new or old).metadata.name  # type: ignore[union-attr]  # a change has one of them
+        before = self.tree.get(name)
         try:
             if new is not None:
                 self.tree.set(new)
@@ -101,7 +112,41 @@ class Folder:
             meta = MetaSight(quota.metadata.name, quota.metadata.namespace, quota.metadata.uid)
             self.problems.append(("ElasticQuota", meta, str(error)))
             return []
+        after = self.tree.get(name)
+        if (before is None or after is None) or (before.parent, before.namespaces) != (after.parent, after.namespaces):
+            self._rearranged = True
         return self.late(now) if self._late else []
+
+    def strays(self) -> list[Observation]:
+        """Those in the default quota, or in none, for which there is another now: charged anew."""
+        if not self._rearranged:
+            return []
+        self._rearranged = False
+        found: list[Observation] = []
+        for one, quota in list(self._strays.values()):
+            if isinstance(one, PodSight):
+                if self._home(self.tree.quota_of_pod, one.metadata) != quota:
+                    found += [msgspec.structs.replace(seen, recharge=True) for seen in self._pod_seen(one)]
+            elif self._home(self.tree.quota_of_unit, one.metadata) != quota:
+                found += [msgspec.structs.replace(seen, recharge=True) for seen in self._unit_seen(one)]
+        return found
+
+    def _home(self, rule: Callable[[Mapping[str, str], str], str], meta: MetaSight) -> str:
+        """The quota by one of the tree's rules; empty if it cannot be charged."""
+        quota = rule(meta.labels or _NO_LABELS, meta.namespace)
+        return quota if self._chain(quota, meta) else ""
+
+    def _note_stray(self, one: PodSight | UnitSight, quota: str, chain: tuple[str, ...]) -> None:
+        if not chain or quota == DEFAULT_QUOTA:
+            self._strays[one.metadata.uid] = (one, quota if chain else "")
+        elif self._strays:
+            self._strays.pop(one.metadata.uid, None)
+
+    def astray(self, uid: str, takes: tuple[Take, ...]) -> bool:
+        """Whether these takes of its record charge the default quota or none, and it belongs to another."""
+        told = self._pods.get(uid)
+        wanted = told[1] if told is not None else self._units.get(uid)
+        return wanted is not None and wanted != takes and _is_stray(takes) and not _is_stray(wanted)
 
     def late(self, now: float, *, all_: bool = False) -> list[Observation]:
         """Those who waited for a quota that is there now, or waited long enough."""
@@ -134,6 +179,7 @@ class Folder:
     def _pod_gone(self, meta: MetaSight, version: str) -> list[Observation]:
         self._pods.pop(meta.uid, None)
         self._late.pop(meta.uid, None)
+        self._strays.pop(meta.uid, None)
         return [PodGone(meta.uid, meta.namespace, meta.name, version)]
 
     def _pod_seen(self, pod: PodSight) -> list[Observation]:
@@ -147,6 +193,7 @@ class Folder:
         quota = self.tree.quota_of_pod(labels, meta.namespace)
         owned = meta.annotations is not None and bool(lookup(meta.annotations, RELATED_QUEUE_UNIT))
         chain = self._chain(quota, meta)
+        self._note_stray(pod, quota, chain)
         takes = pod_takes(request, node, chain, unit_owned=owned, preemptible=is_preemptible(labels))
         if self._pods.get(meta.uid) == (node, takes):
             return []
@@ -171,12 +218,14 @@ class Folder:
                 found += self._unit_seen(new)
         elif self._units.pop(meta.uid, None) is not None or (old is not None and old.status.admissions):
             self._late.pop(meta.uid, None)
+            self._strays.pop(meta.uid, None)
             found.append(UnitUnbound(meta.uid, meta.namespace, meta.name, meta.resource_version))
         return found
 
     def _unit_gone(self, meta: MetaSight, version: str) -> list[Observation]:
         self._units.pop(meta.uid, None)
         self._late.pop(meta.uid, None)
+        self._strays.pop(meta.uid, None)
         return [UnitGone(meta.uid, meta.namespace, meta.name, version)]
 
     def _unit_seen(self, unit: UnitSight) -> list[Observation]:
@@ -187,7 +236,9 @@ class Folder:
             self.problems.append(("QueueUnit", meta, str(error)))
             total = {}
         quota = self.tree.quota_of_unit(meta.labels or _NO_LABELS, meta.namespace)
-        takes = unit_takes(total, self._chain(quota, meta))
+        chain = self._chain(quota, meta)
+        self._note_stray(unit, quota, chain)
+        takes = unit_takes(total, chain)
         if self._units.get(meta.uid) == takes:
             return []
         self._units[meta.uid] = takes
@@ -227,3 +278,8 @@ class Folder:
             return self.tree.chain(quota, f"{meta.namespace}/{meta.name}")
         except QuotaTreeError:
             return ()  # no such quota, or its parents form a cycle: the node is charged, no quota is
+
+
+def _is_stray(takes: tuple[Take, ...]) -> bool:
+    quotas = {name for kind, _, name in (take.item.partition("/") for take in takes) if kind != "node"}
+    return quotas <= {DEFAULT_QUOTA}

@@ -12,6 +12,7 @@ LIVE = gauge("koord_ledger_live_objects", "Assigned live pods and admitted Queue
 DRIFT = counter("koord_ledger_drift", "Records that did not match the objects and were put right.", ("kind",))
 OVERCOMMITTED = counter("koord_ledger_overcommitted", "Node amounts found below zero.")
 REBUILDS = counter("koord_ledger_rebuilds", "Times the ledger was emptied and filled anew.")
+REBUILD_SECONDS = histogram("koord_ledger_rebuild_seconds", "From finding the ledger closed until it is open.")
 PROBLEMS = counter("koord_reconciler_problems", "Objects that could not be charged as written.", ("kind",))
 EXPIRED = counter("koord_ledger_expired_claims", "Claims whose lease ran out.")
 SETTLED = counter("koord_ledger_settled", "BINDING records that stayed unbound, by what the gateway found.", ("state",))

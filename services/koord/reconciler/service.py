@@ -5,14 +5,16 @@ import asyncio
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
 from koord.bus.questions import ask
-from koord.contracts.asks import BindingsSettled, SettleBindings
+from koord.contracts.asks import BarrierRaised, BindingsSettled, RaiseBarrier, SettleBindings
 from koord.contracts.decisions import RecordEvents
 from koord.reconciler import metrics
 from koord.reconciler.hints import Hints
+from koord.reconciler.rebuilding import TIMEOUT_S as BARRIER_S
+from koord.reconciler.rebuilding import Superseded
 from koord.reconciler.settings import ReconcilerSettings
 from koord.reconciler.settling import TIMEOUT_S
 from koord.reconciler.telling import take_notes
-from koord.reconciler.term import Superseded, Term
+from koord.reconciler.term import Term
 from koord.reconciler.world import World
 from koord.runtime.ending import end
 from koord.runtime.host import Host, Leadership
@@ -57,6 +59,7 @@ class Reconciler:
             self._world,
             self._hints,
             self._settle,
+            self._barrier,
             leadership.epoch,
             self._settings,
             self._on_open,
@@ -75,6 +78,9 @@ class Reconciler:
 
     async def _settle(self, question: SettleBindings) -> BindingsSettled:
         return await ask(self._host.bus, "gateway", "settle", question, BindingsSettled, timeout=TIMEOUT_S)
+
+    async def _barrier(self, question: RaiseBarrier) -> BarrierRaised:
+        return await ask(self._host.bus, "gateway", "barrier", question, BarrierRaised, timeout=BARRIER_S)
 
     def _on_open(self, is_open: bool) -> None:
         self._host.log.debug("ledger", open=is_open)

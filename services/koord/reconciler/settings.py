@@ -13,6 +13,6 @@ class ReconcilerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     fold_delay_s: float = 0.02
     sweep_s: float = 1.0
-    audit_s: float = 30.0
+    audit_s: float = 60.0
     suspect_s: float = 5.0
     binding_s: float = 60.0

@@ -1,4 +1,4 @@
-"""One term of leadership: fold, sweep, audit; fill and open the ledger when it is closed.
+"""One term of leadership: fold, sweep, audit; have the ledger rebuilt when it is closed or damaged.
 
 A call that fails is repeated with the same observations: all of them are idempotent and carry the objects' versions,
 so lateness only delays freeing and never double-books.
@@ -6,24 +6,20 @@ so lateness only delays freeing and never double-books.
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from koord.accounting.takes import NODE
 from koord.ledger.client import Ledger
 from koord.ledger.model import (
     ItemClosed,
-    LedgerError,
     LedgerUnavailable,
     Observation,
     ObserveAnswer,
-    PodGone,
-    Record,
-    UnitGone,
-    UnitUnbound,
 )
 from koord.reconciler import metrics
+from koord.reconciler.auditing import Auditor
 from koord.reconciler.hints import Hints
+from koord.reconciler.rebuilding import BATCH, AskingBarrier, Rebuilding, Superseded, count
 from koord.reconciler.settings import ReconcilerSettings
 from koord.reconciler.settling import Asking, Settling
 from koord.reconciler.world import World
@@ -32,13 +28,8 @@ from koord.telemetry.logs import get_logger
 
 log = get_logger("koord.reconciler")
 
-BATCH = 2048
-FULL_LOOK = 10
-"""Every so many audits the records are looked at one by one even if their number is right."""
-
-
-class Superseded(Exception):
-    """A newer reconciler has called the ledger: this term is over."""
+DAMAGED_S = 600.0
+"""How long after a rebuild because of damage the next one must wait: if it did not help, it is no help."""
 
 
 class Term:
@@ -50,6 +41,7 @@ class Term:
         world: World,
         hints: Hints,
         ask: Asking,
+        ask_barrier: AskingBarrier,
         role_epoch: int,
         settings: ReconcilerSettings,
         on_open: Callable[[bool], None],
@@ -60,8 +52,9 @@ class Term:
         self._role_epoch = role_epoch
         self._settings = settings
         self._on_open = on_open
-        self._suspects: dict[str, float] = {}
-        self._audits = 0
+        self._rebuilding = Rebuilding(ledger, world, ask_barrier, role_epoch)
+        self._auditor = Auditor(ledger, world, self._tell, audit_s=settings.audit_s, suspect_s=settings.suspect_s)
+        self._damaged_s = float("-inf")
         self._settling = Settling(ledger, world, ask, settings.binding_s)
 
     async def run(self) -> None:
@@ -78,8 +71,7 @@ class Term:
                     await self._persist(self._sweep)
                 if now >= next_audit:
                     await self._persist(self._audit)
-                    wait = self._settings.suspect_s if self._suspects else self._settings.audit_s
-                    next_audit = time.monotonic() + wait
+                    next_audit = time.monotonic() + self._auditor.wait_s
                 await self._wait(next_sweep - time.monotonic())
                 await self._persist(self._fold)
                 if settling.done():
@@ -111,7 +103,7 @@ class Term:
                 metrics.LEDGER_OPEN.set(0)
                 log.warning("the ledger cannot be reached", error=str(error))
                 await asyncio.sleep(delay)
-                delay = min(2.0, delay * 2.0)
+                delay = min(0.5, delay * 2.0)
 
     # Taking over, rebuilding --------------------------------------------------------------------------------------
 
@@ -134,35 +126,31 @@ class Term:
             await self._tell([ItemClosed(name) for name in gone])
 
     async def _rebuild(self, *, new: bool = False) -> None:
-        """Empty the ledger, tell it everything, open it under a new epoch. ``new``: it never held anything."""
+        """Have the ledger filled from what the API shows and opened under a new epoch. ``new``: it never held any."""
         if new:
             log.info("the ledger is new; filling it")
         else:
             log.warning("the ledger is closed; filling it anew")
         self._on_open(False)
         metrics.LEDGER_OPEN.set(0)
-        metrics.REBUILDS.inc()
-        await self._lifecycle(self._ledger.begin)
-        everything = self._world.collect_anew()
-        for first in range(0, len(everything), BATCH):
-            answer = await self._ledger.observe(everything[first : first + BATCH], role_epoch=self._role_epoch)
-            self._check(answer)
-        _count(everything)
-        epoch = await self._lifecycle(self._ledger.open)
-        log.info("the ledger is open", epoch=epoch, observations=len(everything))
+        epoch = await self._rebuilding.run()
+        self._auditor.forget()
         self._opened()
         self._hints.opened(epoch)
 
-    async def _lifecycle(self, call: Callable[[int], Awaitable[int]]) -> int:
-        try:
-            return await call(self._role_epoch)
-        except LedgerUnavailable:
-            raise
-        except LedgerError as error:
-            raise Superseded(str(error)) from error
+    async def _audit(self) -> None:
+        damage = await self._auditor.audit()
+        if not damage:
+            return
+        now = time.monotonic()
+        if now - self._damaged_s < DAMAGED_S:
+            log.error("the ledger is damaged although it was rebuilt not long ago", damage=damage)
+            return
+        log.error("the ledger is damaged, it is shut and rebuilt", damage=damage)
+        self._damaged_s = now
+        await self._rebuild()
 
     def _opened(self) -> None:
-        self._suspects.clear()
         self._on_open(True)
         metrics.LEDGER_OPEN.set(1)
 
@@ -192,7 +180,7 @@ class Term:
             if answer.overcommitted:
                 metrics.OVERCOMMITTED.inc(len(answer.overcommitted))
                 self._world.overcommitted.update({(short.item, short.key): short for short in answer.overcommitted})
-        _count(batch)
+        count(batch)
         return True
 
     def _usable(self, answer: ObserveAnswer) -> bool:
@@ -201,11 +189,6 @@ class Term:
             raise Superseded
         return answer.status == "ok"
 
-    def _check(self, answer: ObserveAnswer) -> None:
-        if not self._usable(answer):
-            # It was emptied again while it was being filled: begin from the start.
-            raise LedgerUnavailable(f"observe: {answer.status}")
-
     async def _sweep(self) -> None:
         answer = await self._ledger.sweep(self._role_epoch)
         if not self._usable(answer):
@@ -213,60 +196,3 @@ class Term:
             return
         metrics.EXPIRED.inc(len(answer.expired))
         self._hints.told(answer)
-
-    # Auditing -----------------------------------------------------------------------------------------------------
-
-    async def _audit(self) -> None:
-        """Count records against objects; look at each of them when the numbers differ, at first, and now and then."""
-        status = await self._ledger.status()
-        metrics.LEDGER_OPEN.set(status.open)
-        metrics.ITEMS.set(status.items)
-        for state, count in (("HELD", status.held), ("BINDING", status.binding), ("OBSERVED", status.observed)):
-            metrics.RECORDS.labels(state).set(count)
-        live = self._world.folder.charged
-        metrics.LIVE.set(live)
-        if status.observed != live or self._suspects or self._audits % FULL_LOOK == 0:
-            await self._look_closer()
-        self._audits += 1
-
-    async def _look_closer(self) -> None:
-        """Find records without an object and objects without a record; end or tell them if they stay so."""
-        now = time.monotonic()
-        recorded: set[str] = set()
-        suspects: dict[str, float] = {}
-        ended: list[Observation] = []
-        async for record in self._ledger.records():
-            if record.state != "HELD":  # a HELD record has a lease
-                recorded.add(record.uid)
-                self._judge(record, now, suspects, ended)
-        missing = [uid for uid in self._world.folder.charged_uids() if uid not in recorded]
-        for uid in missing:
-            suspects[uid] = self._suspects.get(uid, now)
-        again = [uid for uid in missing if now - suspects[uid] >= self._settings.suspect_s]
-        self._suspects = suspects
-        if ended or again:
-            log.warning("records did not match the objects", ended=len(ended), missing=len(again))
-            metrics.DRIFT.labels("record without object").inc(len(ended))
-            metrics.DRIFT.labels("object without record").inc(len(again))
-            await self._tell([*ended, *self._world.again(again)])
-
-    def _judge(self, record: Record, now: float, suspects: dict[str, float], ended: list[Observation]) -> None:
-        key = f"{record.namespace}/{record.name}" if record.namespace else record.name
-        there = self._world.live(record.uid, key) if record.state == "OBSERVED" else self._world.exists(record.uid, key)
-        if there:
-            return
-        since = suspects[record.uid] = self._suspects.get(record.uid, now)
-        if now - since < self._settings.suspect_s:
-            return
-        namespace, name = record.namespace, record.name
-        if record.node:
-            ended.append(PodGone(record.uid, namespace, name))
-        elif self._world.exists(record.uid, key):
-            ended.append(UnitUnbound(record.uid, namespace, name))
-        else:
-            ended.append(UnitGone(record.uid, namespace, name))
-
-
-def _count(observations: Sequence[Observation]) -> None:
-    for kind, count in Counter(type(observation).__name__ for observation in observations).items():
-        metrics.OBSERVATIONS.labels(kind).inc(count)

@@ -5,11 +5,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from koord.bus.connection import Bus
 from koord.bus.statecache import Change, StateCache
 from koord.kube.quotas import ElasticQuota
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS
-from koord.ledger.model import Observation, Short
+from koord.ledger.model import Observation, PodSeen, Short, UnitSeen
 from koord.reconciler.folding import Folder
 from koord.reconciler.running import RunningSpans
 from koord.reconciler.sights import NodeSight, PodSight, UnitSight
@@ -42,6 +44,15 @@ class World:
             await cache.synced()
             on_synced(cache.token)
 
+    @property
+    def tokens(self) -> list[str]:
+        """The resources that are read."""
+        return [cache.token for cache in (self.quotas, self.nodes, self.pods, self.units)]
+
+    async def marked(self, mark: str) -> None:
+        """Wait until the caches hold what the gateway listed before it put ``mark`` into the stream."""
+        await asyncio.gather(*(cache.marked(mark) for cache in (self.quotas, self.nodes, self.pods, self.units)))
+
     async def close(self) -> None:
         """Stop reading."""
         for cache in (self.quotas, self.nodes, self.pods, self.units):
@@ -62,12 +73,13 @@ class World:
         self.folder.forget()
 
     def late(self) -> None:
-        """Fold those who waited for a quota long enough."""
+        """Fold those who waited for a quota long enough, and those whose quota appeared since they were charged."""
         if self._collecting:
             self._add(self.folder.late(time.monotonic()))
+            self._add(self.folder.strays())
 
-    def again(self, uids: Sequence[str]) -> list[Observation]:
-        """These pods and units once more: the ledger has no record of them."""
+    def again(self, uids: Sequence[str], *, recharge: bool = False) -> list[Observation]:
+        """These pods and units once more: the ledger has no record of them, or a wrong one."""
         wanted = set(uids)
         self.folder.drop(wanted)
         now = time.monotonic()
@@ -78,6 +90,9 @@ class World:
         for unit in self.units.items.values():
             if unit.metadata.uid in wanted:
                 found += self.folder.unit(None, unit, "", now)
+        if recharge:
+            seen = (PodSeen, UnitSeen)
+            return [msgspec.structs.replace(one, recharge=True) if isinstance(one, seen) else one for one in found]
         return found
 
     def live(self, uid: str, key: str) -> bool:

@@ -1,0 +1,293 @@
+"""The gateway's part of a ledger rebuild (spec 20 section 3.12, "Loss and rebuild", step 1).
+
+A ledger that lost what it held is filled from what the API shows. That is right only if no write of before can still
+succeed unseen, so first: nothing is bound any more; the objects of all decisions that nobody acknowledged get a new
+version, which makes every older request fail; the ledger's epoch goes up, in the API, where no loss of Redis reaches
+it; and only then everything is listed, with a mark in the state stream behind it.
+
+The question is asked again and again until the barrier is done. A gateway that dies in between is followed by one that
+has not heard of it and begins afresh; a reconciler that dies is followed by one that asks with another id. Every step
+may be done twice.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+
+from koord.bus.errors import BusError
+from koord.contracts.asks import BarrierRaised, RaiseBarrier
+from koord.contracts.decisions import Bind, Decision, ObjectRef, Patch
+from koord.gateway import metrics
+from koord.gateway.advancing import Advancer
+from koord.gateway.allow import describe
+from koord.gateway.api import Api, ApiUnavailable
+from koord.gateway.leanclient import RequestFailed
+from koord.gateway.podindex import PodIndex
+from koord.gateway.settling import Unsettleable, settle
+from koord.kube.meta import parse_time
+from koord.kube.resources import BY_TOKEN, LEASES, NAMESPACES, PODS
+from koord.runtime.ending import end
+from koord.telemetry.logs import get_logger
+
+log = get_logger("koord.gateway.barrier")
+
+EPOCH: Final = "koord.sh/ledger-epoch"
+"""Annotation of the Lease: the highest epoch that a ledger of this cluster has had."""
+QUEUE: Final = "koord.sh/decisions-stream"
+"""Annotation of the Lease: the life of the decisions' stream when the epoch was raised."""
+LEASE: Final = "koord-ledger"
+_ANSWER_S: Final = 2.0
+_AGAIN_S: Final = 0.2
+_AT_A_TIME: Final = 64
+
+T = TypeVar("T")
+
+
+class Lister(Protocol):
+    """One resource that is followed."""
+
+    async def list_anew(self, mark: str) -> None:
+        """List with a consistent read, publish the differences and then the mark."""
+        ...
+
+
+class Barrier:
+    """Answers :class:`RaiseBarrier` for one term of leadership. ``step`` says where the present one is.
+
+    ``queued`` pages through the decisions that nobody acknowledged, ``queue_made`` says when that queue was made (RFC
+    3339), ``in_hand`` are the decisions that this gateway has, ``listers`` follow the resources, by token.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        pods: PodIndex,
+        advancer: Advancer,
+        queued: Callable[[], AsyncIterator[list[Decision]]],
+        queue_made: Callable[[], Awaitable[str]],
+        in_hand: Callable[[], Iterable[Decision]],
+        listers: Mapping[str, Lister],
+        incarnation: str,
+        *,
+        namespace: str = "koord-system",
+        api_timeout_s: float = 60.0,
+    ) -> None:
+        self.step = "done"
+        self._api = api
+        self._pods = pods
+        self._advancer = advancer
+        self._queued = queued
+        self._queue_made = queue_made
+        self._in_hand = in_hand
+        self._listers = listers
+        self._incarnation = incarnation
+        self._namespace = namespace
+        self._api_timeout_s = api_timeout_s
+        self._began_s = time.monotonic()
+        self._newest = 0
+        self._id = ""
+        self._running: asyncio.Task[BarrierRaised] | None = None
+
+    async def answer(self, question: RaiseBarrier) -> BarrierRaised:
+        """How far the barrier of the question is; it is begun if it is another than the present one.
+
+        ValueError names what is wrong with the question.
+        """
+        unknown = [token for token in question.resources if token not in self._listers]
+        if unknown or not question.id:
+            raise ValueError(f"barrier {question.id!r}: resources: not known: {unknown}")
+        if question.role_epoch < self._newest:
+            raise ValueError(f"barrier {question.id!r}: role_epoch: a newer reconciler has asked")
+        self._newest = question.role_epoch
+        if self._running is None or question.id != self._id:
+            await self.close()
+            self._id = question.id
+            self._running = asyncio.create_task(self._run(question), name="gateway-barrier")
+        running = self._running
+        await asyncio.wait((running,), timeout=_ANSWER_S)
+        if not running.done() or running.cancelled():
+            return BarrierRaised(question.id, self.step)
+        if running.exception() is not None:
+            self._running = None  # asked again, it begins afresh
+        return running.result()
+
+    async def close(self) -> None:
+        """End what is under way."""
+        await end(self._running)
+        self._running = None
+
+    async def _run(self, question: RaiseBarrier) -> BarrierRaised:
+        began = time.monotonic()
+        log.info("barrier: no claim is spent until it is done", id=question.id)
+        self._advancer.stopped = True
+        try:
+            settled = 0
+            while True:
+                self.step = "settling"
+                life = await _persist(self._queue_made)
+                await _persist(lambda life=life: self._outlive(life))  # type: ignore[misc]
+                settled += await self._settle()
+                self.step = "raising"
+                epoch = await _persist(lambda life=life: self._raise(question.epoch, life))  # type: ignore[misc]
+                if await _persist(self._queue_made) == life:
+                    break
+                log.warning("barrier: the decisions were lost meanwhile, once more")
+            listing = time.monotonic()
+            self.step = "listing"
+            await asyncio.gather(*(self._listers[token].list_anew(question.id) for token in question.resources))
+        finally:
+            self._advancer.stopped = False
+        self.step = "done"
+        done = time.monotonic()
+        metrics.BARRIERS.inc()
+        metrics.BARRIER_SECONDS.observe(done - began)
+        log.info(
+            "barrier done",
+            id=question.id,
+            epoch=epoch,
+            settled=settled,
+            seconds=round(done - began, 3),
+            listing_s=round(done - listing, 3),
+        )
+        return BarrierRaised(question.id, "done", epoch, self._advancer.role_epoch, self._incarnation, settled)
+
+    # Settling -----------------------------------------------------------------------------------------------------
+
+    async def _outlive(self, life: str) -> None:
+        """If the decisions were lost with their stream, nobody can say which writes are under way: outlive them.
+
+        Those of this gateway are known, so what counts is what an earlier one sent on a decision of the lost stream.
+        """
+        lease = await self._read()
+        before = _annotations(lease).get(QUEUE, "") if lease is not None else ""
+        if not before or before == life:
+            return
+        try:
+            age = max(0.0, time.time() - parse_time(life))
+        except ValueError:
+            age = 0.0
+        wait = self._api_timeout_s - min(age, time.monotonic() - self._began_s)
+        if wait > 0:
+            log.warning("barrier: decisions were lost with their stream, waiting for old requests", seconds=wait)
+            await asyncio.sleep(wait)
+
+    async def _settle(self) -> int:
+        """Settle what unacknowledged decisions would write with a claim; answers how many objects that is."""
+        seen: set[str] = set()
+        refused: list[str] = []
+        gate = asyncio.Semaphore(_AT_A_TIME)
+
+        async def one(target: ObjectRef) -> None:
+            resource = BY_TOKEN[target.resource]
+            async with gate:
+                try:
+                    await _persist(lambda: settle(self._api, resource, target.namespace, target.name, target.uid))
+                except Unsettleable as error:
+                    refused.append(f"{describe(target)}: {error}")
+
+        async def these(decisions: Iterable[Decision]) -> None:
+            targets = [target for decision in decisions for target in _targets(decision) if target.uid not in seen]
+            seen.update(target.uid for target in targets)
+            await asyncio.gather(*map(one, filter(self._unbound, targets)))
+
+        await these(list(self._in_hand()))  # first: what ends meanwhile is acknowledged, and in no page
+        while True:
+            try:
+                async for page in self._queued():
+                    await these(page)
+                break
+            except BusError as error:
+                log.warning("barrier: the decisions cannot be read", error=str(error))
+                await asyncio.sleep(_AGAIN_S)
+        if refused:
+            # One object that cannot be written must not keep the ledger closed: what was sent for it ends in time.
+            log.error("barrier: not settled, waiting for old requests", objects=refused[:10], count=len(refused))
+            await asyncio.sleep(self._api_timeout_s)
+        return len(seen)
+
+    def _unbound(self, target: ObjectRef) -> bool:
+        """Whether it may still be written: a node that the watch has shown never goes back."""
+        if target.resource != PODS.token:
+            return True
+        sight = self._pods.get(target.namespace, target.name, target.uid)
+        return sight is None or not sight.node
+
+    # The epoch ----------------------------------------------------------------------------------------------------
+
+    async def _raise(self, at_least: int, life: str) -> int:
+        """Raise the counter in the Lease by compare-and-set; it never goes back, whatever Redis remembers."""
+        while True:
+            lease = await self._read()
+            counter = _counter(lease)
+            # From the clock, as the ledger's own epochs, so that a Lease that somebody deleted does not begin anew.
+            epoch = max(counter + 1, at_least, time.time_ns() // 1_000_000)
+            if await self._write(lease, {EPOCH: str(epoch), QUEUE: life}):
+                return epoch
+
+    async def _read(self) -> dict[str, Any] | None:
+        answer = await self._api.call("get", LEASES.path(self._namespace, LEASE))
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise ApiUnavailable(f"get lease {LEASE}: answer {answer.status}")
+        lease: dict[str, Any] = msgspec.json.decode(answer.body)
+        return lease
+
+    async def _write(self, lease: dict[str, Any] | None, annotations: dict[str, str]) -> bool:
+        """Whether it was written: nobody else was faster."""
+        if lease is None:
+            lease = {
+                "apiVersion": LEASES.api_version,
+                "kind": "Lease",
+                "metadata": {"name": LEASE, "namespace": self._namespace, "annotations": annotations},
+                "spec": {},
+            }
+            answer = await self._api.call("create", LEASES.path(self._namespace), msgspec.json.encode(lease))
+        else:
+            lease["metadata"]["annotations"] = {**_annotations(lease), **annotations}
+            answer = await self._api.call("update", LEASES.path(self._namespace, LEASE), msgspec.json.encode(lease))
+        if answer.status in (200, 201):
+            return True
+        if answer.status == 404:
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._namespace}}
+            await self._api.call("create", NAMESPACES.path(), msgspec.json.encode(namespace))
+        elif answer.status != 409:
+            raise ApiUnavailable(f"write lease {LEASE}: answer {answer.status}")
+        return False
+
+
+def _annotations(lease: dict[str, Any]) -> dict[str, str]:
+    return lease["metadata"].get("annotations") or {}
+
+
+def _counter(lease: dict[str, Any] | None) -> int:
+    text = _annotations(lease).get(EPOCH, "") if lease is not None else ""
+    if not text.isdecimal():
+        if text:
+            log.error("not a whole number, counting from the clock", lease=LEASE, annotation=EPOCH, value=text)
+        return 0
+    return int(text)
+
+
+def _targets(decision: Decision) -> Sequence[ObjectRef]:
+    """What a decision writes by spending a claim."""
+    if isinstance(decision, Bind):
+        return [ObjectRef(PODS.token, one.namespace, one.name, one.uid) for one in decision.members]
+    if isinstance(decision, Patch) and decision.claim is not None and decision.target.resource in BY_TOKEN:
+        return [decision.target]
+    return ()
+
+
+async def _persist(step: Callable[[], Awaitable[T]]) -> T:
+    """Do one step, however long the API or the bus is away."""
+    while True:
+        try:
+            return await step()
+        except Unsettleable:
+            raise
+        except (ApiUnavailable, RequestFailed, BusError) as error:
+            log.warning("barrier: goes on later", error=str(error))
+            await asyncio.sleep(_AGAIN_S)
