@@ -4,6 +4,7 @@ Slow and simple on purpose: it stores no sums at all but adds up the records whe
 modelled: a test says which claims' leases are over (``lapse``), the next call ends them.
 """
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from koord.ledger.model import (
     UnitGone,
     UnitSeen,
     UnitUnbound,
+    Wounded,
 )
 from tests.ledger.reference_state import Claim, Entry, Limits, State, number
 
@@ -73,20 +75,72 @@ class Reference(State):
             for guard in request.guards
             if fresh and guard.version >= 0 and guard.version != self.guard(guard.item)
         ]
-        if shorts:
-            return ClaimAnswer("conflict", 0, self.epoch, tuple(shorts))
         if not fresh:
             return ClaimAnswer("ok", request.token, self.epoch)
+        ticket = self.ticket(request)
+        wounded: list[Wounded] = []
+        if shorts:
+            victims = self.to_wound(request, ticket, fresh) if request.wound else ()
+            if not victims or any(short.kind != "amount" for short in shorts):
+                return ClaimAnswer("conflict", 0, self.epoch, tuple(shorts))
+            wounded = [self.wound(victim) for victim in victims]
         if not entry:
             self.token += 1
-            entry = self.claims[request.id] = Claim(self.token, owner, request.strict, [])
+            entry = self.claims[request.id] = Claim(
+                self.token, owner, request.strict, [], request.priority, ticket or self.token
+            )
         for m in fresh:
             self.records[m.uid] = Entry(
                 m.uid, "HELD", request.id, entry.token, owner, m.namespace, m.name, m.node, m.takes, trace=request.trace
             )
             entry.uids.append(m.uid)
         self.bumped |= {guard.item for guard in request.guards if guard.bump}
-        return ClaimAnswer("ok", entry.token, self.epoch)
+        return ClaimAnswer("ok", entry.token, self.epoch, wounded=tuple(wounded))
+
+    def ticket(self, request: ClaimRequest) -> int:
+        if request.ticket or not request.group:
+            return request.ticket
+        if request.group not in self.tickets:
+            self.token += 1
+            self.tickets[request.group] = self.token
+        return self.tickets[request.group]
+
+    def to_wound(self, request: ClaimRequest, ticket: int, members: Sequence[Member]) -> Sequence[str]:
+        """The fewest HELD claims of lower rank whose end makes room; of those the lowest, compared from below."""
+        entry = self.claims.get(request.id)
+        mine = (entry.priority, -entry.ticket) if entry else (request.priority, -(ticket or self.token + 1))
+        needed: dict[tuple[str, str], int] = defaultdict(int)
+        checked = {(take.item, key) for m in members for take in m.takes if take.checked for key in take.amounts}
+        for take in (take for member in members for take in member.takes):
+            for key, amount in take.amounts.items():
+                needed[take.item, key] += amount
+        missing = {at: needed[at] - self.free(*at) for at in checked if needed[at] > 0}
+
+        def gives(claim: str, at: tuple[str, str]) -> int:
+            takes = [take for uid in self.held(claim) for take in self.records[uid].takes if take.item == at[0]]
+            return sum(take.amounts.get(at[1], 0) for take in takes)
+
+        candidates = [
+            id_
+            for id_, claim in self.claims.items()
+            if self.held(id_) == claim.live(self.records)
+            and (claim.priority, -claim.ticket) < mine
+            and any(gap > 0 and gives(id_, at) > 0 for at, gap in missing.items())
+        ]
+        candidates.sort(key=lambda id_: (self.claims[id_].priority, -self.claims[id_].ticket, -self.claims[id_].token))
+        for size in range(1, len(candidates) + 1):
+            for chosen in itertools.combinations(candidates, size):
+                if all(sum(gives(id_, at) for id_ in chosen) >= gap for at, gap in missing.items()):
+                    return chosen
+        return ()
+
+    def wound(self, claim: str) -> Wounded:
+        uids, owner = self.held(claim), self.claims[claim].owner
+        items = sorted({take.item for uid in uids for take in self.records[uid].takes})
+        self.report_items |= set(items)
+        self.reports.append(Ended(claim, tuple(uids), "wounded"))
+        self.drop(uids)
+        return Wounded(claim, owner, tuple(uids), tuple(items))
 
     def shorts(self, members: Sequence[Member]) -> list[Short]:
         needed: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))

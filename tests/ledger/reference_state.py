@@ -56,6 +56,13 @@ class Claim:
     owner: str
     strict: bool
     uids: list[str]
+    priority: int = 0
+    ticket: int = 0
+
+    def live(self, records: dict[str, Entry]) -> list[str]:
+        """Members that are HELD or BINDING by it."""
+        found = ((uid, records.get(uid)) for uid in self.uids)
+        return [uid for uid, e in found if e and e.token == self.token and e.state in ("HELD", "BINDING")]
 
 
 @dataclass
@@ -88,6 +95,7 @@ class State:
     report_items: set[str] = field(default_factory=set)
     guards: dict[str, int] = field(default_factory=dict)
     bumped: set[str] = field(default_factory=set)
+    tickets: dict[str, int] = field(default_factory=dict)
 
     # ---- sums ----
 

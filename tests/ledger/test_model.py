@@ -49,6 +49,14 @@ amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu"]), st.integers
 limits = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu", "pods"]), st.integers(0, 8))
 versions = st.integers(1, 40).map(str)
 flags = st.booleans()
+Rank = dict[str, Any]
+ranks: st.SearchStrategy[Rank] = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries(
+        {"priority": st.integers(0, 2), "wound": flags},
+        optional={"ticket": st.integers(1, 3), "group": st.sampled_from(["g", "h"])},
+    ),
+)
 
 
 @st.composite
@@ -61,6 +69,10 @@ def pods(draw: st.DrawFn, uid: str | None = None) -> Member:
     if draw(st.integers(0, 9)) == 0:
         takes += (Take("quota/leaf", {"cpu": draw(st.integers(-2, 2))}, checked=draw(flags)),)
     return Member(uid, "ns", uid, node, takes)
+
+
+def pod_member(uid: str, cpu: int) -> Member:
+    return Member(uid, "ns", uid, "n0", (Take("node/n0", {"cpu": cpu}),))
 
 
 @st.composite
@@ -182,21 +194,22 @@ class Machine(RuleBasedStateMachine):
     @rule(
         actor=st.sampled_from(ACTORS),
         claims=st.lists(
-            st.tuples(member_lists(), flags, st.integers(0, 5), st.integers(0, 11)), min_size=1, max_size=3
+            st.tuples(member_lists(), flags, st.integers(0, 5), st.integers(0, 11), ranks), min_size=1, max_size=3
         ),
         old_epoch=st.integers(0, 19),
     )
-    def claim(self, actor: str, claims: list[tuple[tuple[Member, ...], bool, int, int]], old_epoch: int) -> None:
+    def claim(self, actor: str, claims: list[tuple[tuple[Member, ...], bool, int, int, Rank]], old_epoch: int) -> None:
         requests = []
-        for members, strict, kind, guard in claims:
+        for members, strict, kind, guard, rank in claims:
             guards = self.guarded(guard)
-            request = ClaimRequest(f"{actor}-{next(_numbers)}", members, (), guards, strict=strict, trace="t")
+            request = ClaimRequest(f"{actor}-{next(_numbers)}", members, (), guards, strict=strict, trace="t", **rank)
             if kind == 0 and self.sent:
                 request = self.sent[-1]
             elif kind == 1 and self.sent:
                 base = self.sent[len(members) % len(self.sent)]
                 known = self.model.claims.get(base.id)
-                request = ClaimRequest(base.id, members, (), guards, token=known.token if known else 10**9)
+                token = known.token if known else 10**9
+                request = ClaimRequest(base.id, members, (), guards, token=token, wound=bool(rank.get("wound")))
             else:
                 self.sent.append(request)
             requests.append(request)
@@ -207,6 +220,32 @@ class Machine(RuleBasedStateMachine):
         assert self.do(ledger.claim(requests)) == expected
         assert ledger.epoch == self.model.epoch
         self.learn_guards()
+
+    @rule(
+        crowd=st.lists(
+            st.tuples(st.lists(st.integers(1, 3), min_size=1, max_size=2), st.integers(0, 2), st.integers(0, 4)),
+            min_size=2,
+            max_size=5,
+        ),
+        needed=st.integers(1, 6),
+        high=st.booleans(),
+    )
+    def crowd_out(self, crowd: list[tuple[list[int], int, int]], needed: int, high: bool) -> None:
+        """A node full of claims of all ranks, and one that may take the room of some of them."""
+
+        def on_node(cpu: int) -> Member:
+            return pod_member(f"w{next(_numbers)}", cpu)
+
+        requests = [
+            ClaimRequest(f"a-{next(_numbers)}", tuple(map(on_node, sizes)), priority=priority, ticket=ticket)
+            for sizes, priority, ticket in crowd
+        ]
+        last = ClaimRequest(f"b-{next(_numbers)}", (on_node(needed),), priority=1 + high, ticket=2, wound=True)
+        self.sent += requests
+        for actor, batch in (("a", requests), ("b", [last])):
+            ledger = self.actors[actor]
+            expected = self.model.claim(ledger.epoch, ledger.incarnation, batch)
+            assert self.do(ledger.claim(batch)) == expected
 
     @rule(actor=st.sampled_from(ACTORS), index=st.integers(0, 50))
     def repeat(self, actor: str, index: int) -> None:

@@ -87,7 +87,12 @@ class ClaimRequest(msgspec.Struct, frozen=True):
 
     ``id`` is ``<incarnation>-<n>`` and never reused. ``token`` non-zero adds members to the HELD claim of that id and
     token (not for strict claims). ``strict``: the claim ends as a whole when one HELD member ends. ``trace`` is the
-    traceparent kept with the records. ``priority`` and ``ticket`` are the claim's rank, kept for ``wound``.
+    traceparent kept with the records.
+
+    ``priority`` (higher first) and ``ticket`` (lower first) are the claim's rank. Without a ticket it is that of its
+    ``group``: the ledger gives it one at its first claim, be that refused, and keeps it until the group made none for
+    an hour; a claim of no group has its token. ``wound``: if nothing but HELD claims of lower rank stands in the way,
+    they end whole and this one is held: the fewest that suffice, the lowest ranks of those.
     """
 
     id: str
@@ -99,6 +104,8 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     trace: str = ""
     strict: bool = True
     ticket: int = 0
+    group: str = ""
+    wound: bool = False
 
 
 ShortKind = Literal["amount", "closed", "slot", "guard", "nomination"]
@@ -124,13 +131,23 @@ class Short(msgspec.Struct, frozen=True, array_like=True):
 ClaimStatus = Literal["ok", "conflict", "busy", "stale", "epoch", "closed"]
 
 
+class Wounded(msgspec.Struct, frozen=True, array_like=True):
+    """A claim that ended for another of higher rank: ``items`` got room back; ``owner``'s incarnation plans it anew."""
+
+    claim: str
+    owner: str
+    uids: tuple[str, ...]
+    items: tuple[str, ...]
+
+
 class ClaimAnswer(msgspec.Struct, frozen=True):
     """What became of one claim of a batch.
 
     ``ok``: held under ``token``. ``conflict``: ``shorts`` names everything that was short. ``busy``: ``busy_uid`` has a
     record of ``busy_claim``; empty: it runs without a claim, or has ended. ``stale``: members were to be added to a
     claim that is not HELD under that token any more. ``epoch``: the ledger was rebuilt, ``epoch`` is current;
-    ``closed``: being rebuilt.
+    ``closed``: being rebuilt. ``wounded``: claims that an accepted one ended; whoever gets this answer tells their
+    owners at once (the reconciler does it too, with what expired; a repeated claim does not list them again).
     """
 
     status: ClaimStatus
@@ -139,6 +156,7 @@ class ClaimAnswer(msgspec.Struct, frozen=True):
     shorts: tuple[Short, ...] = ()
     busy_uid: str = ""
     busy_claim: str = ""
+    wounded: tuple[Wounded, ...] = ()
 
 
 # ---- the gateway's and the schedulers' moves -------------------------------------------------------------------------
@@ -305,7 +323,7 @@ Observation = NodeSeen | LimitSet | ItemClosed | PodSeen | PodGone | UnitSeen | 
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True):
-    """Members of a claim that ended without being observed, and why (``expired``, ``node``, ``gone``, ...)."""
+    """Members of a claim that ended without being observed, and why (``expired``, ``wounded``, ``node``, ...)."""
 
     claim: str
     uids: tuple[str, ...]
@@ -316,8 +334,8 @@ class ObserveAnswer(msgspec.Struct, frozen=True):
     """What observations changed; the source of the hints on the bus.
 
     ``changed``: items whose free amount changed. ``freed``: those of them that may have got room. ``released``: HELD
-    and BINDING members that ended (rows 5, 9) and ``expired`` claims (row 4, by anyone since the last answer).
-    ``observed`` and ``gone``: uids that entered and left OBSERVED. ``overcommitted``: node amounts left below zero.
+    and BINDING members that ended (rows 5, 9) and ``expired`` claims (rows 4 and 6, in anyone's call since the
+    last answer). ``observed`` and ``gone``: uids that entered and left OBSERVED. ``overcommitted``: node amounts left below zero.
     """
 
     status: Literal["ok", "stale", "epoch", "closed"]

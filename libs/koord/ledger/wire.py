@@ -38,6 +38,7 @@ from koord.ledger.model import (
     UnitGone,
     UnitSeen,
     UnitUnbound,
+    Wounded,
 )
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -126,6 +127,7 @@ def pack_claims(epoch: int, owner: str, lease_ms: int, requests: Sequence[ClaimR
                     request.trace,
                     request.strict,
                     request.ticket,
+                    *((request.group, request.wound) if request.group or request.wound else ()),
                 )
                 for request in requests
             ],
@@ -150,6 +152,9 @@ def claim_answer(row: int | Row, epoch: int) -> ClaimAnswer:
         return ClaimAnswer("conflict", 0, epoch, tuple(map(short, row[1])))
     if status == "busy":
         return ClaimAnswer("busy", 0, epoch, (), row[1], row[2])
+    if status == "wounded":
+        wounded = tuple(Wounded(claim, owner, tuple(uids), tuple(items)) for claim, owner, uids, items in row[2])
+        return ClaimAnswer("ok", row[1], epoch, wounded=wounded)
     return ClaimAnswer(status, 0, row[1] if len(row) > 1 else epoch)
 
 

@@ -1,8 +1,9 @@
 -- Row 1 and 2: claim and renew.
--- A claim request is {id, members, slots, guards, priority, token, trace, strict, ticket}; a guard is
--- {name, version planned with, whether the claim bumps it}; a member is
--- {uid, namespace, name, node, number of the argument that holds its takes}: they are packed on their own, so that the
--- record stores them as they came, see takes_of.
+-- A claim request is {id, members, slots, guards, priority, token, trace, strict, ticket, group, wound}, without the last
+-- two by older clients and where they say nothing. A guard is {name, version planned with, whether the claim bumps it}; a
+-- member is {uid, namespace, name, node, number of the argument that holds its takes}: they are packed on their own, so
+-- that the record stores them as they came, see takes_of.
+-- The answer to one is its token, {'wounded', token, claims that it ended}, or {status, ...}.
 
 -- The members of a claim that have no record yet; or nil and the answer.
 local function new_members(L, id, members, entry)
@@ -24,79 +25,6 @@ local function new_members(L, id, members, entry)
   return fresh
 end
 
--- Add to held what the members take (sign 1), or take it back (-1), up to member `last` and its take `last_take`.
--- Adding stops at the first amount that a checked take leaves below zero; the place is returned.
-local function hold(L, members, sign, last, last_take)
-  local items, columns = L.items, L.columns
-  for i = 1, last do
-    local takes = members[i][6]
-    for j = 1, i == last and last_take or #takes do
-      local take, short = takes[j], false
-      local name, checked = take[1], take[3]
-      local v = items[name]
-      if sign > 0 and checked and v[1] ~= OPEN then short = true end
-      for resource, amount in pairs(take[2]) do
-        local b = HEAD + ((columns[resource] or column(L, resource)) - 1) * WIDTH
-        if v[b + 1] == nil then lengthen(name, v, b) end
-        if amount > MAX_AMOUNT or amount < -MAX_AMOUNT then
-          short = true -- never added: taking it back would not be exact
-        else
-          local held = v[b + HOLD] + sign * amount
-          v[b + HOLD] = held
-          if sign > 0 and amount > 0 and v[b + LIMIT] - v[b + USED] - held - v[b + NESTED] < 0 then
-            short = short or checked or 'unchecked'
-          end
-        end
-      end
-      v[2] = v[2] + sign
-      if short == 'unchecked' then
-        -- It counts if another take of this claim checks the same item.
-        short = false
-        for k = 1, #members do
-          for _, other in ipairs(members[k][6]) do if other[1] == name and other[3] then short = true end end
-        end
-      end
-      if short and sign > 0 then return i, j end
-    end
-  end
-end
-
-local function by_key(a, b) return a[2] < b[2] end
-
--- Every reason why the sums of a claim are not admissible.
-local function shorts_of(L, members)
-  local order, sums, checks, closed, shorts = {}, {}, {}, {}, {}
-  for i = 1, #members do
-    for _, take in ipairs(members[i][6]) do
-      local name, checked = take[1], take[3]
-      if not sums[name] then sums[name], checks[name], order[#order + 1] = {}, {}, name end
-      if checked and L.items[name][1] ~= OPEN then closed[name] = true end
-      for resource, amount in pairs(take[2]) do
-        local sum = (sums[name][resource] or 0) + amount
-        sums[name][resource] = sum
-        if checked or sum > MAX_AMOUNT then checks[name][resource] = true end
-      end
-    end
-  end
-  for i = 1, #order do
-    local name = order[i]
-    local v, here = L.items[name], {}
-    if closed[name] then
-      here[1] = {name, '', 'closed', 0, 0, v[3], ''}
-    else
-      for resource in pairs(checks[name]) do
-        local sum, free = sums[name][resource], free_of(name, v, column(L, resource))
-        if sum > 0 and (free < sum or sum > MAX_AMOUNT) then
-          here[#here + 1] = {name, resource, 'amount', sum, math.min(math.max(free, 0), MAX_AMOUNT), v[3], ''}
-        end
-      end
-      table.sort(here, by_key)
-    end
-    for j = 1, #here do shorts[#shorts + 1] = here[j] end
-  end
-  return shorts
-end
-
 local function judge(L, request, owner, lease)
   local id, members, slots, guards, token = request[1], request[2], request[3], request[4], request[6]
   local entry = L.claims[id]
@@ -109,6 +37,8 @@ local function judge(L, request, owner, lease)
   local fresh, answer = new_members(L, id, members, entry)
   if not fresh then return answer end
   if #fresh == 0 then return token end
+  local ticket, group = request[9], request[10]
+  if ticket == 0 and group and group ~= '' then ticket = ticket_of(L, group) end
   local taken = {}
   for i = 1, #slots do
     local slot, uid = slots[i][1], slots[i][2]
@@ -117,16 +47,21 @@ local function judge(L, request, owner, lease)
   end
   check_guards(L, guards, taken)
   local last = #fresh
-  local at, at_take
+  local at, at_take, wounded
   if #taken == 0 then
     at, at_take = hold(L, fresh, 1, last, #fresh[last][6])
     if at then hold(L, fresh, -1, at, at_take) end
   end
   if at or #taken > 0 then
     -- The exact judgement, of the sums: amounts are signed, so one that was short on the way may come out right.
-    local shorts = shorts_of(L, fresh)
+    local needs = needs_of(L, fresh)
+    local shorts = shorts_of(L, needs)
     for i = 1, #taken do shorts[#shorts + 1] = taken[i] end
-    if #shorts > 0 then return {'conflict', shorts} end
+    if #shorts > 0 then
+      local victims = request[11] and to_wound(L, entry, request[5], ticket, needs, taken)
+      if not victims then return {'conflict', shorts} end
+      wounded = wound(L, victims)
+    end
     for i = 1, last do
       for _, take in ipairs(fresh[i][6]) do add(L, take, 0, 1, 1) end
     end
@@ -138,7 +73,7 @@ local function judge(L, request, owner, lease)
   if not entry then
     L.token = L.token + 1
     token = L.token
-    entry = {token, owner, request[8], request[5], request[9], 0, 0, {}, {}}
+    entry = {token, owner, request[8], request[5], ticket, 0, 0, {}, {}}
   end
   local own_slots = {}
   for i = 1, #slots do
@@ -163,7 +98,7 @@ local function judge(L, request, owner, lease)
   entry[CLM.HELD] = entry[CLM.HELD] + #fresh
   put_claim(L, id, entry)
   count(L, HELD, #fresh)
-  return token
+  return wounded and {'wounded', token, wounded} or token
 end
 
 local function claim(keys, args)
@@ -176,10 +111,11 @@ local function claim(keys, args)
     for i = 1, #requests do answers[i] = {refused, L.epoch} end
     return cmsgpack.pack(answers)
   end
-  local ids, uids, names, known, guards = {}, {}, {}, {}, {}
+  local ids, uids, names, known, guards, groups = {}, {}, {}, {}, {}, {}
   for i = 1, #requests do
     local request = requests[i]
     ids[i] = request[1]
+    if request[10] and request[10] ~= '' then groups[#groups + 1] = request[10] end
     for _, m in ipairs(request[2]) do
       uids[#uids + 1] = m[1]
       m[5] = args[m[5]]
@@ -206,6 +142,7 @@ local function claim(keys, args)
   fetch_records(L, uids)
   fetch_marks(L, uids)
   fetch_guards(L, guards)
+  fetch_tickets(L, groups)
   sweep(L)
   for i = 1, #requests do answers[i] = judge(L, requests[i], owner, lease) end
   flush(L)

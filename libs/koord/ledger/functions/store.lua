@@ -14,6 +14,8 @@
 --   :renewals zset  incarnation -> its claims' leases last at least until, ms
 --   :owners   hash  incarnation -> number of its claims with a lease
 --   :guards   zset  guard of no node -> version, see guards.lua
+--   :tickets  hash  group -> ticket of its first claim
+--   :ticketed zset  group -> when it last made a claim, ms
 --   :gone     zset  uid that ended -> until when that is remembered, ms
 --   :slots    hash  slot -> holder (uid, or claim:<id>)
 --   :roles    hash  role -> msgpack {highest epoch seen, incarnation}
@@ -58,6 +60,7 @@ local function enter(key)
     items = {}, raw = {}, dirty = {}, altered = {}, records = {}, dirty_records = {}, claims = {}, dirty_claims = {},
     leases = {}, owners = {}, slots = {}, dirty_slots = {}, marks = {}, gone = {}, seen = {}, dirty_seen = {},
     roles = {}, renewals = {}, pressed = {}, closed = {}, guards = {}, bumped = {},
+    tickets = {}, dirty_tickets = {},
     ended = {}, expired = {}, touched = false,
   }
 end
@@ -352,6 +355,11 @@ local function flush(L)
     set[#set + 1] = name
   end
   write(L, 'ZADD', ':guards', set)
+  for group, ticket in pairs(L.dirty_tickets) do
+    redis.call('HSET', L.key .. ':tickets', group, ticket)
+    redis.call('ZADD', L.key .. ':ticketed', L.now, group)
+    L.touched = true
+  end
   for owner, by in pairs(L.owners) do
     if by ~= 0 and redis.call('HINCRBY', L.key .. ':owners', owner, by) <= 0 then
       redis.call('HDEL', L.key .. ':owners', owner)
