@@ -62,7 +62,7 @@ def redis_binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def up(tmp_path_factory: pytest.TempPathFactory, collector: Collector, redis_binary: Path) -> Iterator[Up]:
     directory = tmp_path_factory.mktemp("up")
     config = directory / "settings.yaml"
-    config.write_text("scheduler: {names: [night-shift]}\nqueue: {oversell_rate: 2}\n")
+    config.write_text("scheduler: {names: [night-shift]}\nquota: {oversell_rate: 2}\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KOORD_LOCAL__REDIS", str(redis_binary))
         patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)

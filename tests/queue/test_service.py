@@ -372,9 +372,9 @@ async def test_running_pods_are_counted(mini: MiniCluster) -> None:
     await mini.put(TFJOBS, tfjob("a", "q", workers=2))
     await until(lambda: _resumed(mini, "a"), "resumed")
     annotations = {"koord-queue/related-queueunit": "team/a-tf-qu", "koord-queue/related-podset-name": "worker"}
-    for name, node in (("a-0", "n1"), ("a-1", "")):
+    for name, node_name in (("a-0", "n1"), ("a-1", "")):
         metadata = {"name": name, "namespace": "team", "annotations": annotations}
-        await mini.put(PODS, {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": "Pending"}})
+        await mini.put(PODS, {"metadata": metadata, "spec": {"nodeName": node_name}, "status": {"phase": "Pending"}})
     await mini.put(PODS, {"metadata": {"name": "foreign", "namespace": "team"}, "spec": {"nodeName": "n1"}})
     state = await until(
         lambda: (found := unit_of(mini, "a" + TF)["status"]).get("podState") == {"running": 1, "pending": 1} and found

@@ -11,8 +11,6 @@ from koord.queue.settings import QueueSettings
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"oversell_rate": "two"}, "queue.oversell_rate: must be a number above 0, got 'two'"),
-        ({"oversell_rate": 0}, "queue.oversell_rate"),
         ({"timeouts": {"Jub": {"running": 5}}}, "queue.timeouts.Jub: unknown kind, known are TFJob"),
         ({"timeouts": {"Job": {"running": -5}}}, r">= 0.0 - at `\$.timeouts"),
         ({"timeouts": {"Job": {"waiting": 5}}}, "waiting"),
@@ -24,7 +22,6 @@ def test_impossible_settings(settings: dict[str, Any], words: str) -> None:
 
 
 def test_what_is_not_set_keeps_its_default() -> None:
-    settings = msgspec.convert({"timeouts": {"Job": {"running": 5}}, "oversell_rate": "1.5"}, QueueSettings)
+    settings = msgspec.convert({"timeouts": {"Job": {"running": 5}}}, QueueSettings)
     timeouts = settings.all_timeouts()
     assert (timeouts["Job"].running, timeouts["TFJob"].backoff) == (5.0, 60.0)
-    assert settings.rate() * 2 == 3

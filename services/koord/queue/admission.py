@@ -7,7 +7,6 @@ Decision 2, the resume, follows when the queue sees its own status write, so tha
 
 import time
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 
 import msgspec
 
@@ -64,8 +63,8 @@ class InFlight(msgspec.Struct, frozen=True):
 class Admission:
     """Plans and judges; knows which claims are held for writes under way."""
 
-    def __init__(self, world: World, desk: Desk, traces: AttemptTraces, rate: Fraction = PLAIN) -> None:
-        self._rate = rate
+    def __init__(self, world: World, desk: Desk, traces: AttemptTraces) -> None:
+        self.rate = PLAIN
         self._world = world
         self._desk = desk
         self._traces = traces
@@ -101,7 +100,7 @@ class Admission:
             taken[quota] = {
                 key: item.used.get(key, 0) + item.held.get(key, 0) for key in item.used.keys() | item.held.keys()
             }
-        return Headroom(limits, taken, maxima, self._rate)
+        return Headroom(limits, taken, maxima, self.rate)
 
     def _walk(self, queue: QueueEntry, room: Headroom, planned: list[Planned]) -> None:
         assert queue.policy is not None and queue.view is not None

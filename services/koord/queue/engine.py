@@ -25,7 +25,6 @@ from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, QUEUE_UNITS, QUEUES
 from koord.queue.admission import Admission
 from koord.queue.backoff import Timeouts
 from koord.queue.desk import Desk
-from koord.queue.headroom import PLAIN
 from koord.queue.jobsync import JobSync, facts_of
 from koord.queue.outbox import object_key
 from koord.queue.queuesync import QueueSync
@@ -57,12 +56,11 @@ class Engine:
         *,
         doubling: bool = True,
         manage_all: bool = False,
-        rate: Fraction = PLAIN,
     ) -> None:
         self.world = World()
         self.desk = Desk(incarnation, spans)
         self.traces = AttemptTraces(spans)
-        self.admission = Admission(self.world, self.desk, self.traces, rate)
+        self.admission = Admission(self.world, self.desk, self.traces)
         self.jobs = JobSync(self.world, self.desk, self.traces, manage_all=manage_all)
         self.units = UnitSync(self.world, self.desk, self.traces, self.admission, timeouts, doubling=doubling)
         self.queues = QueueSync(self.world, self.desk)
@@ -178,6 +176,14 @@ class Engine:
         if changed:
             self._quotas_changed(quota.metadata.name)
         self.desk.outbox.seen(object_key(ELASTIC_QUOTAS.token, key), quota.metadata.resource_version)
+
+    def on_ceiling(self, rate: Fraction) -> bool:
+        """Max times this is the most that is ever admitted; True if that is news."""
+        if rate == self.admission.rate:
+            return False
+        self.admission.rate = rate
+        self.world.quotas_changed = True
+        return True
 
     def on_namespace(self, name: str, version: str | None) -> None:
         """A namespace came or changed (its resourceVersion) or, None, went."""

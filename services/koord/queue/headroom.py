@@ -1,5 +1,6 @@
-"""Whether a unit's total fits below max on every level of its quota chain, and if not, in whose words (70 §3.11).
+"""Whether a unit's total fits on every level of its quota chain, and if not, in whose words (70 §3.11).
 
+The limit is what the quota service wrote to the ledger: max, or the runtime (at least min) that the quota has now.
 The ledger is the judge; this is the queue's own copy of the admitted amounts, read once per cycle. It answers most of
 the refusals without a claim, keeps one cycle from asking for the same room twice, and writes the refusal texts.
 """

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 from nats.aio.msg import Msg
@@ -16,9 +17,11 @@ from nats.aio.msg import Msg
 from koord.accounting.takes import admitted_item
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
+from koord.bus.lastvalues import LastValues
 from koord.bus.statecache import Change, StateCache
 from koord.contracts.codec import ContractError, decode
 from koord.contracts.ledger import LedgerHint
+from koord.contracts.quota import QuotaRuntime
 from koord.contracts.results import Result
 from koord.kube.jobs.registry import JOB_KINDS
 from koord.kube.meta import ObjectMeta, PartialObject, split_key
@@ -77,10 +80,17 @@ class QueueService:
             settings.all_timeouts(),
             doubling=settings.requeue_state,
             manage_all=settings.manage_all_jobs,
-            rate=settings.rate(),
         )
         self._publisher = DecisionPublisher(host.bus, "queue")
         self._publisher.on_result(self._on_result)
+        self._runtimes = LastValues(
+            host.bus,
+            host.bus.subjects.quota_stream,
+            host.bus.subjects.quota_runtime_all,
+            QuotaRuntime,
+            self._on_runtime,
+            lambda error: host.log.warning("runtime quotas do not decode, the last ones stay", error=str(error)),
+        )
         self._lease = host.lease("queue")
         self._wake = asyncio.Event()
         self._unsure: list[Planned] = []
@@ -110,6 +120,7 @@ class QueueService:
         subjects = self._host.bus.subjects
         for cache in self._caches:
             await cache.start()
+        self._runtimes.start()
         for event in ("claim.released", "claim.expired"):
             await self._host.bus.subscribe(subjects.ledger(event), self._on_hint)
         await self._host.bus.subscribe(subjects.ledger("epoch"), self._on_epoch)
@@ -119,6 +130,7 @@ class QueueService:
         """Stop; claims whose decision is published go on without us, the others end with their lease."""
         self._draining = True
         self._publisher.close()
+        await self._runtimes.close()
         for cache in self._caches:
             await cache.close()
         await self._lease.release()
@@ -151,6 +163,16 @@ class QueueService:
     def _on_quota(self, change: Change[ElasticQuota]) -> None:
         self.engine.on_quota(change.key, change.new)
         self._wake.set()
+
+    def _on_runtime(self, published: QuotaRuntime) -> None:
+        """How much of max the quota service lets in at most; what is let in right now stands in the ledger."""
+        try:
+            changed = self.engine.on_ceiling(Fraction(published.ceiling))
+        except (ValueError, ZeroDivisionError):
+            self._host.log.warning("runtime quotas name no ceiling, the last one stays", ceiling=published.ceiling)
+            return
+        if changed:
+            self._wake.set()
 
     def _on_namespace(self, change: Change[PartialObject]) -> None:
         new = change.new
