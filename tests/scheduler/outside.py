@@ -15,7 +15,7 @@ from koord.bus.connection import Bus
 from koord.bus.decisions import DecisionConsumer, Delivery
 from koord.bus.statepublisher import StatePublisher
 from koord.contracts.codec import encode
-from koord.contracts.decisions import Bind, EventNote, Patch, RecordEvents
+from koord.contracts.decisions import Bind, EventNote, Evict, Patch, RecordEvents
 from koord.contracts.ledger import LedgerHint
 from koord.contracts.results import MemberResult, Result
 from koord.kube.meta import now_rfc3339
@@ -55,6 +55,8 @@ class Outside:
         self.bound: dict[str, str] = {}
         self.events: list[EventNote] = []
         self.patches: list[Patch] = []
+        self.evictions: list[Evict] = []
+        self.refuse_eviction: Callable[[Evict], bool] = lambda evict: False
         self.traces: list[str] = []
         self.decide: Callable[[Bind], str] = lambda bind: "bind"
         self.tree = QuotaTree()
@@ -272,7 +274,21 @@ class Outside:
             self.binds.append(decision)
             self.traces.append(trace.traceparent)
             await self._bind(decision, trace.traceparent)
+        elif isinstance(decision, Evict):
+            await self._evict(decision, trace.traceparent)
         delivery.ack()
+
+    async def _evict(self, evict: Evict, trace: str) -> None:
+        self.evictions.append(evict)
+        target = evict.target
+        body = self.pods.get(f"{target.namespace}/{target.name}")
+        if body is None or body["metadata"]["uid"] != target.uid:
+            self._consumer.answer("scheduler", Result(evict.id, "gone"), trace)
+        elif self.refuse_eviction(evict):
+            self._consumer.answer("scheduler", Result(evict.id, "conflict", "disruption budget", 429), trace)
+        else:
+            await self.delete(target.name, target.namespace)
+            self._consumer.answer("scheduler", Result(evict.id, "done"), trace)
 
     async def _bind(self, bind: Bind, trace: str) -> None:
         what = self.decide(bind)

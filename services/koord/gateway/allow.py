@@ -36,6 +36,7 @@ def _tokens(*resources: Resource) -> frozenset[str]:
 ALLOWED: Mapping[tuple[str, str], frozenset[str]] = {
     ("scheduler", "bind"): _tokens(PODS),
     ("scheduler", "patch"): _tokens(PODS, POD_GROUPS),
+    ("scheduler", "evict"): _tokens(PODS),
     ("queue", "create"): _tokens(QUEUE_UNITS, QUEUES, NAMESPACES),
     ("queue", "patch"): _tokens(QUEUE_UNITS, QUEUES, *_JOB_KINDS),
     ("queue", "delete"): _tokens(QUEUE_UNITS, QUEUES),

@@ -10,6 +10,7 @@ from koord.bus.errors import BusError
 from koord.contracts.decisions import ObjectRef
 from koord.contracts.gang import GangEvent
 from koord.contracts.results import Result
+from koord.kube.resources import POD_GROUPS
 from koord.ledger.client import Ledger
 from koord.ledger.model import LedgerUnavailable, Release
 from koord.scheduler import metrics
@@ -150,6 +151,12 @@ class Binds:
             text = f"gang {gang.ref.id}: {count} of {gang.ref.min} bound, the missing are tried again"
             target = ObjectRef("pods_core", ref.namespace, ref.name, ref.uid)
             self._notices.warn(target, "Pod", "GangPartiallyBound", text)
+            group_uid = self._world.book.pod_group_uids.get(gang.ref.id)
+            if group_uid:
+                group = ObjectRef(POD_GROUPS.token, gang.ref.namespace, gang.ref.name, group_uid)
+                self._notices.warn(
+                    group, POD_GROUPS.kind, "GangPartiallyBound", text, api_version=POD_GROUPS.api_version
+                )
 
     def on_bound(self, view: PodView) -> None:
         """The API shows a pod on a node."""

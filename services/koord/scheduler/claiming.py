@@ -114,7 +114,7 @@ class Claims:
                 )
             )
         for gang in per_gang.values():
-            if count > 1 and self._book.policy(gang) == gang_keys.ONLY_WAITING:
+            if count > 1 and (self._book.evicts or self._book.policy(gang) == gang_keys.ONLY_WAITING):
                 members = _marked(members, gang.ref.id)
         return Bind(flight.claim, ClaimRef(flight.claim, flight.token, flight.epoch), members, self._minimum(per_gang))
 

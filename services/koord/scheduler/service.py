@@ -42,6 +42,7 @@ from koord.scheduler.explain import Explainer
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.framework.profile import ProfileError
 from koord.scheduler.gang.news import GangNews
+from koord.scheduler.gang.partial import PartialGangs
 from koord.scheduler.gang.podgroups import PodGroupController
 from koord.scheduler.nodeview import NodeView
 from koord.scheduler.notices import Notices
@@ -92,6 +93,7 @@ class SchedulerService:
         self._notices = Notices(host.incarnation, name, self._pods.get)
         claims = Claims(host.incarnation, quota, coscheduling.book, host.spans)
         after_s = settings.coscheduling.gated_event_after_s
+        self._partial = PartialGangs(coscheduling.book, self._phases.on_nodes, self._notices)
         self._news = GangNews(coscheduling.book, self._queue, self._notices, after_s)
         self._world = World(
             self._engine,
@@ -258,6 +260,8 @@ class SchedulerService:
             if again:
                 self._log.warning("nothing was heard of binds, they are published again", binds=again)
             self._news.tell_gated(now, {key: group.metadata.uid for key, group in self._groups.items.items()})
+            if self._phases.leading:  # one replica is enough
+                self._unsent += self._partial.due(now)
             self._measure()
 
     async def _release(self) -> None:

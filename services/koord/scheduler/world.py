@@ -328,7 +328,12 @@ class World:
         if new is not None:
             spec = new.spec
             gang = self.book.set_pod_group(
-                key, spec.min_member, spec.schedule_timeout_seconds, new.metadata.annotations, new.status.phase
+                key,
+                spec.min_member,
+                spec.schedule_timeout_seconds,
+                new.metadata.annotations,
+                new.status.phase,
+                new.metadata.uid,
             )
         else:
             gang = self.book.remove_pod_group(key)

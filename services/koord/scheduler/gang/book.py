@@ -5,6 +5,7 @@ that the gang ran; so a restart forgets nothing.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final, Literal
 from zlib import crc32
 
 import msgspec
@@ -14,8 +15,11 @@ from koord.kube.protocol.gang import GangRef, gang_of, governed_by
 from koord.scheduler.framework.contract import PodRef
 from koord.scheduler.gang.phases import SATISFIED
 
+LEAVE: Final = "leave"
+EVICT: Final = "evict"
 BOUND_WITH = "koord.sh/gang-bound-with"
-"""Annotation of bound members of only-waiting gangs: marks of all members that one bind was to bind.
+"""Annotation of bound members of only-waiting gangs, and of all gangs where those in part are evicted: marks of all
+members that one bind was to bind.
 
 A pending member that a bound one names was left out by that bind. Without it a restart could not tell it from a
 replacement, which needs a full new minimum, and it would wait for ever."""
@@ -30,6 +34,8 @@ class GangSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``default_timeout_s``: how long placed members of a NonStrict gang wait for the others.
 
     ``gated_event_after_s``: a gang that may not be tried for that long is told why by Events.
+    ``partial_gang_action``: what happens to the bound members of a gang that a bind left in part and that is not whole
+    again within its wait time: ``leave`` them, or ``evict`` them.
     ``stale_after_s``: PodGroups whose scheduling began later than this after their creation keep their phase once they
     are scheduled and nothing of them runs (the original's rule: 172800, 48 h); 0: every phase follows its pods.
     """
@@ -38,6 +44,7 @@ class GangSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     default_match_policy: str = keys.ONCE_SATISFIED
     gated_event_after_s: float = 30.0
     stale_after_s: float = 0.0
+    partial_gang_action: Literal["leave", "evict"] = LEAVE
 
 
 class Gang:
@@ -95,6 +102,7 @@ class GangBook:
         self.gangs: dict[str, Gang] = {}
         self._gang_of_pod: dict[str, str] = {}
         self._pod_groups: dict[str, tuple[int, int | None, Mapping[str, str], str]] = {}
+        self.pod_group_uids: dict[str, str] = {}
         self._listed_by: dict[str, set[str]] = {}
         """Gangs that name another one in their group, by the one named."""
 
@@ -186,9 +194,16 @@ class GangBook:
         return list(found.values())
 
     def set_pod_group(
-        self, id_: str, min_member: int, timeout_s: int | None, annotations: Mapping[str, str], phase: str
+        self,
+        id_: str,
+        min_member: int,
+        timeout_s: int | None,
+        annotations: Mapping[str, str],
+        phase: str,
+        uid: str = "",
     ) -> Gang | None:
         """A PodGroup governs the gang of its id."""
+        self.pod_group_uids[id_] = uid
         self._pod_groups[id_] = (min_member, timeout_s, annotations, phase)
         gang = self.gangs.get(id_)
         if gang is not None:
@@ -198,6 +213,7 @@ class GangBook:
     def remove_pod_group(self, id_: str) -> Gang | None:
         """The PodGroup is gone."""
         self._pod_groups.pop(id_, None)
+        self.pod_group_uids.pop(id_, None)
         gang = self.gangs.get(id_)
         if gang is not None:
             self._unlist(gang)
@@ -293,6 +309,18 @@ class GangBook:
         if partly or policy == keys.WAITING_AND_RUNNING:
             return waiting + len(gang.bound) >= minimum
         return waiting >= minimum or self.once_satisfied(gang)
+
+    @property
+    def evicts(self) -> bool:
+        """Whether the bound members of gangs that stay in part are evicted."""
+        return self.settings.partial_gang_action == EVICT
+
+    def in_part(self, gang: Gang) -> bool:
+        """Whether a bind left the gang with fewer members than it needs, and it is not whole again.
+
+        Fewer bound than needed says nothing by itself: members end, and are replaced.
+        """
+        return 0 < len(gang.bound) < (gang.ref.min or 0) and (gang.partly or self._left_out(gang))
 
     def _left_out(self, gang: Gang) -> bool:
         """Whether the bind that bound the gang's members left out one that still waits."""

@@ -64,6 +64,11 @@ class Census:
             failed += member.phase == FAILED
         return Tally(pods, scheduled, running, succeeded, failed)
 
+    def on_nodes(self, id_: str) -> dict[str, str]:
+        """Names by uid of the gang's members that have a node and have not ended."""
+        members = self._gangs.get(id_, {}).items()
+        return {uid: member.name for uid, member in members if member.bound and member.phase not in (SUCCEEDED, FAILED)}
+
     def owners(self, id_: str) -> str:
         """``ns/owner`` of each owner of the first member (by name), sorted and joined by ``,``."""
         members = self._gangs.get(id_)

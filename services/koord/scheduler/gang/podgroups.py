@@ -69,6 +69,10 @@ class PodGroupController:
         """Whether this replica writes."""
         return self._lease is not None and self._lease.held
 
+    def on_nodes(self, id_: str) -> dict[str, str]:
+        """Names by uid of a gang's members that have a node and have not ended."""
+        return self._census.on_nodes(id_)
+
     # In -------------------------------------------------------------------------------------------------------------
 
     def on_pod(self, change: Change[PodView]) -> None:
