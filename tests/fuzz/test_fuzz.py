@@ -163,7 +163,7 @@ def named_in(log: str, cases: list[MessageCase], subjects: Subjects) -> list[str
     for subject, count in wanted.items():
         if subject.startswith(f"{subjects.root}.gang."):
             continue  # a hint for tools: no service reads it
-        told = log.count(f"subject={subject}")
+        told = log.count(f"subject={subject}") + log.count(f"{subject}: ")
         if told < count:
             unnamed.append(f"{subject}: {count} bad messages, {told} lines")
     for case in cases:

@@ -19,7 +19,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 class LastValues(Generic[T]):
     """Reads ``filter_subject`` of ``stream`` and decodes each message as ``type_``.
 
-    ``on_value`` is called from the event loop and must be quick; ``on_bad`` is told what does not decode.
+    ``on_value`` is called from the event loop and must be quick; ``on_bad`` is told subject and rule of what does not
+    decode.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class LastValues(Generic[T]):
         try:
             value = decode(self._type, body)
         except ContractError as error:
-            self._on_bad(error)
+            self._on_bad(ContractError(f"{subject.decode()}: {error}"))
             return
         self._on_value(value)
 
