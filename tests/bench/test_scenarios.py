@@ -17,9 +17,10 @@ SMALL: dict[str, dict[str, int | str]] = {
     "engine-identical": {"nodes": 50, "pods": 200, "runs": 1},
     "gateway-writes": {"calls": 200, "at_a_time": 4},
     "koordinator-basic-1k": {"nodes": 10, "pods": 40, "rate": 40},
+    "memory": {"nodes": 20, "pods": 60, "rate": 20, "seconds": 8, "sample_s": 1},
     "ledger": {"claims": 200, "rounds": 1, "nodes": 10, "singles": 20, "gangs": 2, "gang_size": 10},
     "quota-tree": {"quotas": 60, "rounds": 1, "changes": 5},
-    "recovery": {"nodes": 10, "pods": 40, "rate": 30, "rounds": 1, "faults": "scheduler"},
+    "recovery": {"nodes": 10, "pods": 40, "rate": 30, "rounds": 1, "faults": "scheduler,redis"},
 }
 FIGURES = {
     "apiserver": {"creates_per_s", "binds_per_s", "merge_patches_per_s", "watch_events_per_s", "rss_mib"},
@@ -28,16 +29,19 @@ FIGURES = {
     "engine-basic": {"decisions_per_s", "unique_decisions_per_s"},
     "engine-identical": {"decisions_per_s"},
     "ledger": {"claims_per_s"},
+    "memory": {"peak_mib", "mib.all", "mib.gateway", "mib_per_h.all", "restarted", "lost", "double", "drift"},
     "koordinator-basic-1k": {"pods_per_s", "p99_s", "binding_over_creation"},
     "gateway-writes": set[str](),
     "quota-tree": {"full_ms", "incremental_ms", "incremental_p99_ms", "build_ms"},
     "recovery": {"fault.scheduler.p99_s", "fault.scheduler.gap_s", "lost", "double", "drift"},
 }
 
+NEVER = ("lost", "double", "drift", "restarted")
+
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "koord.cli.main", "bench", *arguments], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "koord.cli.main", "bench", *arguments], capture_output=True, text=True, timeout=240
     )
 
 
@@ -57,6 +61,8 @@ def test_prints_one_object(name: str) -> None:
     assert set(result["figures"]) >= FIGURES[name]
     assert all(isinstance(value, int | float) for value in result["figures"].values())
     assert result["bound_by"]
+    # Times and sizes say nothing here, these do: they must hold at any size.
+    assert {key: result["figures"].get(key, 0) for key in NEVER} == dict.fromkeys(NEVER, 0), done.stderr
     assert done.returncode == (0 if result["ok"] else 1)
 
 
@@ -71,6 +77,8 @@ def test_prints_one_object(name: str) -> None:
         (("bus", "-p", "objects=-1"), "objects"),
         (("ledger", "-p", "claims=x"), "claims"),
         (("quota-tree", "-p", "quotas=0"), "quotas"),
+        (("recovery", "-p", "faults=gateway,moon"), "'moon'"),
+        (("memory", "-p", "seconds=0"), "seconds"),
     ],
 )
 def test_bad_requests_are_named(arguments: tuple[str, ...], message: str) -> None:
