@@ -81,6 +81,8 @@ class Bed:
         self.asked = 0
         self.around: Callable[[SettleBindings], Awaitable[BindingsSettled]] = self.settle
         self.publisher = DecisionPublisher(bus, "scheduler")
+        # The ledger's Lease is one for each API server, which the tests share.
+        self.settings = GatewaySettings(lease_namespace=kube.namespace)
         self.scheduler: Ledger
         self.gateway: Ledger
         self._running: asyncio.Task[None] | None = None
@@ -136,9 +138,7 @@ class Bed:
                 following = Following(self.bus, self.access, http)
                 await following.start()
                 try:
-                    # The ledger's Lease is one for each API server, which the tests share.
-                    settings = GatewaySettings(lease_namespace=self.kube.namespace)
-                    session = Session(self.bus, self.gateway, api, following, Spans(), settings)
+                    session = Session(self.bus, self.gateway, api, following, Spans(), self.settings)
                     await session.run(asyncio.Event())
                 finally:
                     await following.stop()

@@ -33,6 +33,7 @@ from koord.ledger.model import (
     ItemClosed,
     LedgerError,
     LedgerRefused,
+    LedgerReset,
     LedgerStatus,
     LedgerUnavailable,
     LimitSet,
@@ -219,7 +220,7 @@ class Ledger:
         """Drop what a closed ledger holds, to fill it anew under ``epoch``, which the gateway's barrier raised.
 
         ``roles``: (role, epoch, incarnation) of leaders that a Redis which lost its data must know again. May be
-        repeated. LedgerError if a newer reconciler leads, the ledger is open, or it has had a later epoch.
+        repeated. LedgerError if a newer reconciler leads, LedgerReset if it is open or has had a later epoch.
         """
         return await self._lifecycle("rebuild_v1", role_epoch, self.incarnation, epoch, roles)
 
@@ -231,9 +232,12 @@ class Ledger:
         """
         return await self._lifecycle("begin_v1", role_epoch, self.incarnation, max(at_least, self._epoch + 1))
 
-    async def open(self, role_epoch: int) -> int:
-        """Open the ledger that was filled by ``observe``; its epoch. Opening an open one changes nothing."""
-        return await self._lifecycle("open_v1", role_epoch, self.incarnation)
+    async def open(self, role_epoch: int, *, epoch: int = 0) -> int:
+        """Open the ledger that was filled by ``observe``; its epoch. Opening an open one changes nothing.
+
+        With ``epoch`` only if it is still the one that was filled: LedgerReset when Redis lost it meanwhile.
+        """
+        return await self._lifecycle("open_v1", role_epoch, self.incarnation, epoch)
 
     async def lead(self, role: str) -> int:
         """The fencing epoch of this incarnation as leader of ``role``: above every earlier incarnation's."""
@@ -416,7 +420,8 @@ class Ledger:
     async def _lifecycle(self, function: str, *arguments: object) -> int:
         status, epoch = await self._call(function, wire.pack(arguments))
         if status != "ok":
-            raise LedgerError(f"{function}: {status} (epoch {epoch})")
+            kind = LedgerError if status == "stale" else LedgerReset
+            raise kind(f"{function}: {status} (epoch {epoch})")
         self._learn(epoch)
         found: int = epoch
         return found

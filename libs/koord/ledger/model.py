@@ -40,6 +40,10 @@ class LedgerUnavailable(LedgerError):
     """
 
 
+class LedgerReset(LedgerError):
+    """The ledger is not in the state that this step of a rebuild follows: begin again from the start."""
+
+
 class LedgerRefused(LedgerError, ValueError):
     """A call that no ledger would accept: too many members, an amount out of range, a misused role."""
 
@@ -334,8 +338,9 @@ class ObserveAnswer(msgspec.Struct, frozen=True):
     """What observations changed; the source of the hints on the bus.
 
     ``changed``: items whose free amount changed. ``freed``: those of them that may have got room. ``released``: HELD
-    and BINDING members that ended (rows 5, 9) and ``expired`` claims (rows 4 and 6, in anyone's call since the
-    last answer). ``observed`` and ``gone``: uids that entered and left OBSERVED. ``overcommitted``: node amounts left below zero.
+    and BINDING members that ended (rows 5, 9) and ``expired`` claims (rows 4 and 6, in anyone's call since the last
+    answer). ``observed`` and ``gone``: uids that entered and left OBSERVED. ``overcommitted``: node amounts left below
+    zero.
     """
 
     status: Literal["ok", "stale", "epoch", "closed"]

@@ -15,7 +15,7 @@ from koord.bus.errors import BusError
 from koord.contracts.asks import BarrierRaised, RaiseBarrier
 from koord.contracts.codec import ContractError
 from koord.ledger.client import Ledger
-from koord.ledger.model import LedgerError, LedgerUnavailable, Observation, ObserveAnswer
+from koord.ledger.model import LedgerError, LedgerReset, LedgerUnavailable, Observation, ObserveAnswer
 from koord.reconciler import metrics
 from koord.reconciler.world import World
 from koord.telemetry.logs import get_logger
@@ -63,7 +63,7 @@ class Rebuilding:
             answer = await self._ledger.observe(everything[first : first + BATCH], role_epoch=self._role_epoch)
             _check(answer)
         count(everything)
-        epoch = await self._lifecycle(self._ledger.open(self._role_epoch))
+        epoch = await self._lifecycle(self._ledger.open(self._role_epoch, epoch=barrier.epoch))
         done = time.monotonic()
         metrics.REBUILD_SECONDS.observe(done - began)
         log.info(
@@ -107,6 +107,8 @@ class Rebuilding:
             return await call
         except LedgerUnavailable:
             raise
+        except LedgerReset as error:
+            raise LedgerUnavailable(str(error)) from error
         except LedgerError as error:
             raise Superseded(str(error)) from error
 

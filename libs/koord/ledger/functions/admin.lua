@@ -110,12 +110,13 @@ local function close(keys, args)
   return cmsgpack.pack({'ok', L.epoch})
 end
 
--- {role epoch, incarnation}: open what the reconciler has filled.
+-- {role epoch, incarnation, epoch or nothing}: open what the reconciler has filled, if it still is of that epoch.
 local function open(keys, args)
   local L = enter(keys[1])
   local input = cmsgpack.unpack(args[1])
   if not leads(L, 'reconciler', input[1], input[2]) then return cmsgpack.pack({'stale', L.epoch}) end
   if L.run_id ~= '' and not L.begun then return cmsgpack.pack({'closed', L.epoch}) end
+  if (input[3] or 0) ~= 0 and (input[3] ~= L.epoch or not L.begun) then return cmsgpack.pack({'epoch', L.epoch}) end
   local epoch = L.epoch
   if not L.open then
     if epoch == 0 then epoch = next_epoch(L, 0) end
