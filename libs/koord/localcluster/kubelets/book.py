@@ -3,7 +3,8 @@
 Times are passed in (seconds since the epoch); nothing here waits or writes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,6 +22,16 @@ from koord.telemetry.logs import get_logger
 _log = get_logger(__name__)
 
 _DELETION_MARK = b'"deletionTimestamp"'
+
+
+class Bound(NamedTuple):
+    """A pod that has a node; `ended`: Succeeded or Failed."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    ended: bool
 
 
 class PodBook:
@@ -95,6 +106,17 @@ class PodBook:
         for key, pod in sorted((backlog or {}).items(), key=lambda item: item[1].status.phase != RUNNING):
             if key in seen:
                 self._take_in(key, pod, now)
+
+    def without_node(self) -> Iterator[Bound]:
+        """Pods whose node is deleted, or was never one of ours."""
+        dead = {kubelet.name for kubelet in self._kubelets.values() if not kubelet.alive}
+        if dead:
+            for run in self.runs.values():
+                if run.kubelet.name in dead:
+                    yield Bound(run.namespace, run.name, run.uid, run.kubelet.name, run.stage is Stage.ENDED)
+        for (namespace, name), pod in self._orphans.items():
+            ended = pod.status.phase in (SUCCEEDED, FAILED)
+            yield Bound(namespace, name, pod.metadata.uid, pod.spec.node_name, ended)
 
     def _take_in(self, key: Key, pod: Pod, now: float) -> None:
         kubelet = self._kubelets.get(pod.spec.node_name)

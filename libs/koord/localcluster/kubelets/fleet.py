@@ -21,6 +21,7 @@ from koord.localcluster.kubelets.book import PodBook
 from koord.localcluster.kubelets.machine import finished_status, rejected_status, running_status, stamp
 from koord.localcluster.kubelets.nodes import FAKE_NODE, Room, conditions, host_ip, node_object, room_of
 from koord.localcluster.kubelets.options import KubeletOptions
+from koord.localcluster.kubelets.podgc import PodCollector
 from koord.localcluster.kubelets.state import Kubelet, Run, Stage
 from koord.localcluster.recording import EventRecorder, Subject
 from koord.localcluster.working import Workers
@@ -58,6 +59,9 @@ class Fleet:
             asyncio.create_task(self._follow_pods(), name="kubelets: pods"),
             *self._workers.tasks(),
         ]
+        if self.options.gc_delay_s > 0:
+            collector = PodCollector(self._api, self._book, self.options.gc_delay_s)
+            self._tasks.append(asyncio.create_task(collector.run(), name="kubelets: pod collector"))
         synced = asyncio.create_task(self._synced.wait())
         done, _ = await asyncio.wait({synced, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
         if synced not in done:

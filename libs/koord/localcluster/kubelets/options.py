@@ -14,7 +14,8 @@ class KubeletOptions(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
     """Options of the fake nodes and kubelets; amounts are Kubernetes quantities, times are seconds.
 
     The last `gpu_nodes` of the `nodes` have `gpus_per_node` pieces of `nvidia.com/gpu`. `start_s` and `run_s` hold for
-    pods without the annotations (`machine.py`). `name_pattern` is a format with one number, from 1 on.
+    pods without the annotations (`machine.py`). Pods of a node that is gone for `gc_delay_s` are deleted (0: never).
+    `name_pattern` is a format with one number, from 1 on.
     """
 
     nodes: Count = 10
@@ -33,6 +34,7 @@ class KubeletOptions(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
     start_s: Seconds = 0.2
     run_s: Seconds = 1.0
     stop_s: Seconds = 0.1
+    gc_delay_s: Seconds = 5.0
 
     def __post_init__(self) -> None:
         if self.gpu_nodes > self.nodes:
