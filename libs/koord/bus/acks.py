@@ -7,92 +7,48 @@ caller can rely on:
 * at most ``limit`` messages and ``limit_bytes`` are in flight, at most ``backlog_bytes`` wait behind them;
   ``await room()`` is the back-pressure, publishing past the bound raises BusOverflow;
 * whatever was in flight when a connection broke is sent again after the reconnect, so a message may be stored twice
-  and every consumer must be idempotent. Messages marked ``latest`` are superseded by the newest one in flight on their
-  subject, so a last-per-subject stream never steps back;
-* a server that is not ready (no responders, 503, 429) is asked again until the message's deadline.
+  and every consumer must be idempotent;
+* a stream that has no leader at the moment, or does not answer, is tried with a few messages each tenth of a second
+  (or each ``ack_timeout``) until a message's deadline; as soon as one of them is confirmed, the rest follow;
+* messages marked ``latest`` never make a last-per-subject stream step back: of several on one subject only the newest
+  is sent again, not even that one when a newer one was confirmed meanwhile, and if an old copy turns up all the same
+  (from a server that hung and came back) the newest is published once more.
 """
 
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 
 from koord.bus.client import HotClient, status_of
 from koord.bus.errors import BusOverflow, BusTimeout, BusUnavailable, PublishRefused
+from koord.bus.flights import Flight, Ghosts, PubAck, first_of_each_stream, newest_by_subject, stream_key
 from koord.telemetry.logs import get_logger
 
 log = get_logger("koord.bus")
 
-SWEEP_S = 0.5
+SWEEP_S = 0.25
 RETRY_S = 0.1
+LOOK_S = 1.0
 COMPLAIN_S = 5.0
+# How many messages for one stream find out whether it takes messages again.
+PROBES = 8
 
-
-class _ApiError(msgspec.Struct):
-    code: int = 0
-    err_code: int = 0
-    description: str = ""
-
-
-class _PubAck(msgspec.Struct):
-    stream: str = ""
-    seq: int = 0
-    error: _ApiError | None = None
-
-
-_puback = msgspec.json.Decoder(_PubAck)
+_puback = msgspec.json.Decoder(PubAck)
 # Codes of JetStream that mean "not now": system unavailable, insufficient resources, too many requests.
 _NOT_NOW = frozenset((503, 429))
-
-
-class _Flight:
-    """One message on its way."""
-
-    __slots__ = (
-        "attempts",
-        "deadline",
-        "future",
-        "headers",
-        "latest",
-        "on_fail",
-        "order",
-        "payload",
-        "raw",
-        "sent",
-        "size",
-        "subject",
-    )
-
-    def __init__(
-        self,
-        future: "asyncio.Future[int]",
-        subject: str,
-        headers: bytes,
-        payload: bytes,
-        deadline: float,
-        latest: bool,
-        raw: bool,
-        order: int,
-        on_fail: Callable[[str], None] | None,
-    ) -> None:
-        self.future = future
-        self.on_fail = on_fail
-        self.order = order
-        self.subject = subject
-        self.headers = headers
-        self.payload = payload
-        self.size = len(payload) + len(headers) + len(subject)
-        self.deadline = deadline
-        self.latest = latest
-        self.raw = raw
-        self.sent = 0.0
-        self.attempts = 0
+# A reply's token is the message's order and, above it, which attempt it answers.
+_SHIFT = 44
+_MASK = (1 << _SHIFT) - 1
 
 
 class Acks:
-    """The acknowledgement layer of one connection."""
+    """The acknowledgement layer of one connection.
+
+    ``missing`` says whether there is no stream for a subject at all, ``prepare`` then makes the streams.
+    """
 
     def __init__(
         self,
@@ -101,26 +57,36 @@ class Acks:
         limit: int = 4096,
         limit_bytes: int = 16 << 20,
         backlog_bytes: int = 128 << 20,
-        ack_timeout: float = 3.0,
-        not_ready: Callable[[], Awaitable[None]] | None = None,
+        ack_timeout: float = 1.0,
+        missing: Callable[[str], Awaitable[bool]] | None = None,
+        prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._client = client
         self._limit = limit
         self._limit_bytes = limit_bytes
         self._backlog_limit = backlog_bytes
         self._ack_timeout = ack_timeout
-        self._not_ready = not_ready
+        self._missing = missing
+        self._prepare = prepare
         self._prefix = client.new_inbox() + "."
         self._skip = len(self._prefix)
-        self._order = itertools.count(1)
-        self._flight: dict[int, _Flight] = {}
-        self._flight_bytes = 0
-        self._backlog: deque[_Flight] = deque()
+        self._last = 0
+        # In the order of sending; what is refused for now waits in _retry. _bytes counts both.
+        self._flight: dict[int, Flight] = {}
+        self._retry: list[Flight] = []
+        self._bytes = 0
+        self._backlog: deque[Flight] = deque()
         self._backlog_bytes = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._paused = False
-        self._retry: list[_Flight] = []
+        self._making = False
+        # The order that is confirmed next if nothing overtakes, and by subject what was confirmed out of turn.
+        self._expected = 1
+        self._overtook: dict[str, tuple[int, int]] = {}
+        self._ghosts = Ghosts()
         self._retry_task: asyncio.Task[None] | None = None
+        self._look_task: asyncio.Task[None] | None = None
+        self._look_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._complain_at = 0.0
@@ -128,6 +94,7 @@ class Acks:
         self.resent = 0
         # The highest sequence that each stream confirmed: one that comes back with less has lost its tail.
         self.highest: dict[str, int] = {}
+        client.on_loss = self.pause
         client.subscribe_hot(self._prefix + "*", self._on_ack)
 
     @property
@@ -155,8 +122,8 @@ class Acks:
         if self._closed:
             raise BusUnavailable(f"{subject}: the connection is closed")
         deadline = float("inf") if timeout is None else self._loop.time() + timeout
-        order = next(self._order)
-        flight = _Flight(self._loop.create_future(), subject, headers, payload, deadline, latest, raw, order, on_fail)
+        order = self._last = self._last + 1
+        flight = Flight(self._loop.create_future(), subject, headers, payload, deadline, latest, raw, order, on_fail)
         if self._backlog or self._paused or not self._has_room():
             if self._backlog_bytes + flight.size > self._backlog_limit:
                 raise BusOverflow(
@@ -166,6 +133,9 @@ class Acks:
             self._backlog_bytes += flight.size
         else:
             self._send(flight)
+            self._bytes += flight.size
+        if latest and self._ghosts:
+            self._ghosts.published(flight)
         if self._timer is None:
             self._timer = self._loop.call_later(SWEEP_S, self._sweep)
         return flight.future
@@ -179,7 +149,7 @@ class Acks:
 
     async def flush(self) -> None:
         """Wait until everything published so far is confirmed or failed."""
-        waiting = [f.future for f in (*self._flight.values(), *self._retry, *self._backlog)]
+        waiting = [flight.future for flight in self._everything()]
         if waiting:
             await asyncio.wait(waiting)
 
@@ -193,18 +163,15 @@ class Acks:
         flights = sorted((*self._flight.values(), *self._retry), key=lambda flight: flight.order)
         self._flight.clear()
         self._retry.clear()
-        self._flight_bytes = 0
-        for flight in self._supersede(flights):
-            if not flight.future.done():
-                self.resent += 1
-                self._send(flight)
+        self._send_again(flights)
         self._pump()
 
     def drop(self, prefix: str, error: Exception) -> int:
         """Fail whatever waits on subjects that begin with ``prefix``; says how many."""
-        dropped = [f for f in (*self._flight.values(), *self._retry, *self._backlog) if f.subject.startswith(prefix)]
+        dropped = [f for f in self._everything() if f.subject.startswith(prefix)]
         for flight in dropped:
-            _fail(flight, error)
+            flight.fail(error)
+        self._ghosts.drop(prefix)
         self._forget_done()
         return len(dropped)
 
@@ -213,10 +180,11 @@ class Acks:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._retry_task is not None:
-            self._retry_task.cancel()
-        for flight in (*self._flight.values(), *self._retry, *self._backlog):
-            _fail(flight, BusUnavailable(f"{flight.subject}: the connection was closed before the server confirmed"))
+        for task in (self._retry_task, self._look_task):
+            if task is not None:
+                task.cancel()
+        for flight in tuple(self._everything()):
+            flight.fail(BusUnavailable(f"{flight.subject}: the connection was closed before the server confirmed"))
             flight.future.cancelled() or flight.future.exception()  # whoever still waits sees it; nobody must
         self._flight.clear()
         self._retry.clear()
@@ -224,44 +192,74 @@ class Acks:
         self._wake()
 
     def _has_room(self) -> bool:
-        return len(self._flight) < self._limit and self._flight_bytes < self._limit_bytes
+        return len(self._flight) + len(self._retry) < self._limit and self._bytes < self._limit_bytes
 
-    def _send(self, flight: _Flight) -> None:
+    def _send(self, flight: Flight) -> None:
         # The order is the token, also when it is sent again: whichever copy is confirmed first settles it.
-        token = flight.order
+        token = flight.order | flight.attempts << _SHIFT
         self._client.send(flight.subject, f"{self._prefix}{token}", flight.headers, flight.payload)
         flight.sent = self._loop.time()
         flight.attempts += 1
-        self._flight[token] = flight
-        self._flight_bytes += flight.size
+        self._flight[flight.order] = flight
 
     def _on_ack(self, subject: bytes, reply: bytes, headers: bytes | None, data: bytes) -> None:
-        flight = self._flight.pop(int(subject[self._skip :]), None)
+        token = int(subject[self._skip :])
+        order = token & _MASK
+        flight = self._flight.pop(order, None)
         if flight is None:
+            if self._ghosts and headers is None:
+                self._turned_up(order, data)
             return  # confirmed twice: it had been sent again
-        self._flight_bytes -= flight.size
         if headers is not None and status_of(headers)[0] == 503:
             self._again(flight, "no stream takes it")
-        elif flight.raw:
-            _done(flight, 0)
+            return
+        self._bytes -= flight.size
+        if flight.raw:
+            flight.done(0)
         else:
             try:
                 ack = _puback.decode(data)
             except msgspec.MsgspecError as error:
-                _fail(flight, PublishRefused(flight.subject, 0, 0, f"unreadable acknowledgement: {error}"))
+                flight.fail(PublishRefused(flight.subject, 0, 0, f"unreadable acknowledgement: {error}"))
             else:
                 if ack.error is None:
-                    self.highest[ack.stream] = ack.seq
-                    _done(flight, ack.seq)
+                    self._stored(flight, ack.stream, ack.seq)
+                    if token != order:
+                        self._release(stream_key(flight.subject))
                 elif ack.error.code in _NOT_NOW:
+                    self._bytes += flight.size
                     self._again(flight, ack.error.description)
                 else:
-                    refused = ack.error
-                    _fail(flight, PublishRefused(flight.subject, refused.code, refused.err_code, refused.description))
+                    no = ack.error
+                    flight.fail(PublishRefused(flight.subject, no.code, no.err_code, no.description))
         if self._backlog:
             self._pump()
         elif self._waiters:
             self._wake()
+
+    def _stored(self, flight: Flight, stream: str, sequence: int) -> None:
+        if sequence > self.highest.get(stream, 0):
+            self.highest[stream] = sequence
+        if flight.order == self._expected:
+            self._expected += 1
+        elif flight.latest:
+            self._overtook[flight.subject] = (flight.order, sequence)
+        if self._ghosts and flight.latest and self._ghosts.confirmed(flight, sequence):
+            self._republish(flight.subject, flight.headers, flight.payload)
+        flight.done(sequence)
+
+    def _turned_up(self, order: int, data: bytes) -> None:
+        """A copy that nobody waits for was stored: does it hide something newer?"""
+        try:
+            ack = _puback.decode(data)
+        except msgspec.MsgspecError:
+            return
+        if ack.error is None and (again := self._ghosts.late(order, ack.seq)) is not None:
+            self._republish(*again)
+
+    def _republish(self, subject: str, headers: bytes, payload: bytes) -> None:
+        log.warning("an old copy came behind the newest version, which is published again", subject=subject)
+        self.publish(subject, payload, headers, timeout=None, latest=True)
 
     def _pump(self) -> None:
         while self._backlog and not self._paused and self._has_room():
@@ -269,20 +267,24 @@ class Acks:
             self._backlog_bytes -= flight.size
             if not flight.future.done():
                 self._send(flight)
+                self._bytes += flight.size
         if self._waiters and not self._backlog:
             self._wake()
 
     def _wake(self) -> None:
         # One waiter per free place; with nothing in flight nobody else would wake the rest, so then all of them.
-        free = self._limit - len(self._flight) if self._flight and not self._closed else len(self._waiters)
+        held = len(self._flight) + len(self._retry)
+        free = self._limit - held if held and not self._closed else len(self._waiters)
         while self._waiters and free > 0:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
                 free -= 1
 
-    def _again(self, flight: _Flight, reason: str) -> None:
-        """JetStream is not ready for it: try again a little later, after giving the streams a chance to be made."""
+    # Sending again ------------------------------------------------------------------------------------------------
+
+    def _again(self, flight: Flight, reason: str) -> None:
+        """JetStream is not ready for it: try again a little later."""
         self._retry.append(flight)
         now = self._loop.time()
         if now >= self._complain_at:
@@ -296,96 +298,122 @@ class Acks:
             await asyncio.sleep(RETRY_S)
             if self._paused:
                 return  # resume() sends them
-            if self._not_ready is not None:
-                try:
-                    await self._not_ready()
-                except Exception as error:
-                    log.warning("the streams cannot be made ready yet: %s", error)
-            flights, self._retry = self._retry, []
-            for flight in self._supersede(flights):
-                if not flight.future.done():
-                    self.resent += 1
-                    self._send(flight)
+            now = self._loop.time()
+            if now >= self._look_at and self._retry and (self._look_task is None or self._look_task.done()):
+                self._look_at = now + LOOK_S
+                self._look_task = self._loop.create_task(self._look(self._retry[0].subject), name="bus-acks-look")
+                await asyncio.sleep(0)
+            if not self._making:
+                probes = first_of_each_stream(self._retry, PROBES)
+                chosen = {id(flight) for flight in probes}
+                self._retry = [flight for flight in self._retry if id(flight) not in chosen]
+                self._send_again(probes)
 
-    def _supersede(self, flights: list[_Flight]) -> list[_Flight]:
-        """Those of ``flights`` worth sending again: of the ``latest`` ones on a subject only the newest anywhere on its
-        way, which then answers for the others too."""
-        if not any(flight.latest for flight in flights):
-            return flights
-        newest: dict[str, _Flight] = {}
-        for flight in (*flights, *self._flight.values(), *self._retry, *self._backlog):
-            if flight.latest and ((other := newest.get(flight.subject)) is None or other.order < flight.order):
-                newest[flight.subject] = flight
-        result: list[_Flight] = []
+    async def _look(self, subject: str) -> None:
+        """Is the stream gone, or only without a leader? A stream that is gone is made anew before anything is sent."""
+        try:
+            if self._missing is not None and self._prepare is not None and await self._missing(subject):
+                self._making = True
+                await self._prepare()
+        except Exception as error:
+            log.warning("the streams cannot be made ready yet: %s", error)
+        finally:
+            self._making = False
+
+    def _release(self, key: str) -> None:
+        """A message that was sent again got through: so will the others for that stream."""
+        ready = [flight for flight in self._retry if stream_key(flight.subject) == key]
+        self._retry = [flight for flight in self._retry if stream_key(flight.subject) != key]
+        for flight in self._late():
+            if stream_key(flight.subject) == key:
+                del self._flight[flight.order]
+                ready.append(flight)
+        self._send_again(ready)
+
+    def _late(self) -> list[Flight]:
+        """In flight and not confirmed in time, oldest first."""
+        late: list[Flight] = []
+        until = self._loop.time() - self._ack_timeout
+        for flight in self._flight.values():
+            if flight.sent > until:
+                break  # the dict is in order of sending
+            late.append(flight)
+        return late
+
+    def _send_again(self, flights: list[Flight]) -> None:
+        """Those of ``flights`` (in no container now) that nothing newer replaces."""
+        newest = newest_by_subject(flights, self._everything())
+        now = self._loop.time()
         for flight in flights:
-            if flight.latest and newest[flight.subject] is not flight:
-                _follow(flight, newest[flight.subject])
-            else:
-                result.append(flight)
-        return result
+            if flight.future.done():
+                self._bytes -= flight.size
+                continue
+            if flight.latest:
+                latest = newest[flight.subject]
+                order, sequence = self._overtook.get(flight.subject, (0, 0))
+                if order > flight.order or latest is not flight:
+                    self._bytes -= flight.size
+                    if order > flight.order:
+                        flight.done(sequence)
+                    else:
+                        self._ghosts.suspect(flight, latest, now)
+                        flight.follow(latest)
+                    continue
+                if flight.attempts:
+                    self._ghosts.suspect(flight, flight, now)
+            self.resent += 1
+            self._send(flight)
+
+    def _everything(self) -> Iterator[Flight]:
+        return itertools.chain(self._flight.values(), self._retry, self._backlog)
 
     def _sweep(self) -> None:
-        """Every half second: send again what the server has not confirmed in time, fail what is past its deadline."""
+        """Four times a second: try again what is not confirmed in time, fail what is past its deadline."""
         self._timer = None
         now = self._loop.time()
-        late: list[_Flight] = []
         expired = 0
-        for flight in (*self._flight.values(), *self._retry, *self._backlog):
+        lowest = self._last + 1
+        for flight in tuple(self._everything()):
+            if flight.order < lowest:
+                lowest = flight.order
             if flight.future.done():
                 expired += 1
             elif now >= flight.deadline:
                 expired += 1
-                _fail(flight, BusTimeout(f"{flight.subject}: not confirmed by the server in time"))
+                flight.fail(BusTimeout(f"{flight.subject}: not confirmed by the server in time"))
         if expired:
             self._forget_done()
+        self._expected = lowest
+        if self._overtook:
+            self._overtook = {key: value for key, value in self._overtook.items() if value[0] > lowest}
+        if self._ghosts:
+            self._ghosts.forget(now)
         if not self._paused:
-            for token, flight in list(self._flight.items()):
-                if now - flight.sent < self._ack_timeout:
-                    break  # the dict is in order of sending
-                # A server that is slow is not helped by more of the same: wait twice as long each time.
-                if now - flight.sent < self._ack_timeout * 2 ** min(flight.attempts - 1, 4):
-                    continue
-                del self._flight[token]
-                self._flight_bytes -= flight.size
-                late.append(flight)
-            for flight in self._supersede(late):
-                self.resent += 1
-                self._send(flight)
+            self._try_late(now)
             self._pump()
         if self.in_flight and not self._closed:
             self._timer = self._loop.call_later(SWEEP_S, self._sweep)
 
+    def _try_late(self, now: float) -> None:
+        late = self._late()
+        if not late:
+            return
+        # Any of them may lie in a server that hangs, so each may turn up again.
+        newest = newest_by_subject(late, self._everything())
+        for flight in late:
+            if flight.latest:
+                self._ghosts.suspect(flight, newest[flight.subject], now)
+        probes = first_of_each_stream(late, PROBES)
+        for flight in probes:
+            del self._flight[flight.order]
+        self._send_again(probes)
+
     def _forget_done(self) -> None:
-        for token in [token for token, flight in self._flight.items() if flight.future.done()]:
-            self._flight_bytes -= self._flight.pop(token).size
+        for order in [order for order, flight in self._flight.items() if flight.future.done()]:
+            self._bytes -= self._flight.pop(order).size
+        self._bytes -= sum(flight.size for flight in self._retry if flight.future.done())
         self._retry = [flight for flight in self._retry if not flight.future.done()]
         self._backlog = deque(flight for flight in self._backlog if not flight.future.done())
         self._backlog_bytes = sum(flight.size for flight in self._backlog)
         if not self._backlog and self._has_room() and not self._paused:
             self._wake()
-
-
-def _done(flight: _Flight, sequence: int) -> None:
-    if not flight.future.done():
-        flight.future.set_result(sequence)
-
-
-def _fail(flight: _Flight, error: Exception) -> None:
-    if not flight.future.done():
-        flight.future.set_exception(error)
-        if flight.on_fail is not None:
-            flight.on_fail(flight.subject)
-
-
-def _follow(flight: _Flight, newer: _Flight) -> None:
-    """Resolve ``flight`` as ``newer`` is resolved."""
-
-    def copy(done: "asyncio.Future[int]") -> None:
-        if done.cancelled():
-            _fail(flight, BusTimeout(f"{flight.subject}: the message that superseded it was cancelled"))
-        elif (error := done.exception()) is not None:
-            _fail(flight, error if isinstance(error, Exception) else BusTimeout(str(error)))
-        else:
-            _done(flight, done.result())
-
-    newer.future.add_done_callback(copy)

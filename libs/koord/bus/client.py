@@ -13,10 +13,10 @@ read loop (and so the server) wait.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Any, cast
 
 import nats.errors
-from nats.aio.client import Client
+from nats.aio.client import Client, Srv
 from nats.aio.subscription import Subscription
 from nats.protocol.parser import AUTHORIZATION_VIOLATION, PERMISSIONS_ERR, STALE_CONNECTION
 
@@ -29,6 +29,8 @@ _BAD_SUBJECT = re.compile(r"[\s\x00]")
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _BAD_HEADER_VALUE = re.compile(r"[\r\n\x00]")
 _HEADER_LINE = b"NATS/1.0"
+# Unanswered pings while a handler keeps the read loop waiting: our doing, not the server's.
+_HELD = -(1 << 30)
 
 
 def header_block(*headers: tuple[str, str]) -> bytes:
@@ -69,6 +71,8 @@ class HotClient(Client):
     def __init__(self) -> None:
         super().__init__()
         self._hot: dict[int, HotHandler] = {}
+        # Called the moment a connection is lost, before anything else can be sent.
+        self.on_loss: Callable[[], None] = lambda: None
 
     def send(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
         """Queue one message for the flusher. ``headers`` is a block of :func:`header_block` or empty.
@@ -143,15 +147,67 @@ class HotClient(Client):
         await self._error_cb(error)
         await self._process_op_err(error)
 
+    def connected_server(self) -> str | None:
+        """``host:port`` of the server that we are, or were last, connected to."""
+        server = self._current_server
+        return server.uri.netloc if server is not None else None
+
+    async def move_on(self) -> None:
+        """Leave this server for another one, although the connection stands."""
+        self._lose()
+        await self.force_reconnect()
+
+    async def _process_op_err(self, e: Exception) -> None:
+        """The connection is no good: nats-py closes it tidily, which takes for ever when the server hangs and what was
+        written last cannot leave. What was not confirmed is sent again anyway, so it is cut off."""
+        if not self.is_closed and not self.is_reconnecting:
+            self._lose()
+        await super()._process_op_err(e)
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        """An attempt that failed half-way (a server that took the connection and then hung) must leave nothing behind
+        that reads on in the next one."""
+        for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
+            if task is not None and not task.done():
+                task.cancel()
+        self._abort()
+        self._ps.reset()
+        await super()._connect_to_server(s)
+
+    async def _process_pong(self) -> None:
+        if self._pongs and self._pongs[0].done():
+            # Nobody waits for it any more. nats-py would resolve it again and so end its read loop.
+            self._pongs.pop(0)
+            self._pings_outstanding = 0
+            return
+        await super()._process_pong()
+
+    def _lose(self) -> None:
+        """What was not written yet is lost with the connection, as what was: it must not come first on the next one,
+        before it is known which stream that leads to."""
+        self._pending.clear()
+        self._pending_data_size = 0
+        self._abort()
+        self.on_loss()
+
+    def _abort(self) -> None:
+        writer: Any = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         handler = self._hot.get(sid)
         if handler is None:
             await super()._process_msg(sid, subject, reply, data, headers or b"")
             return
+        # Whatever arrives shows that the server lives, however long its answers to pings wait behind it.
+        self._pings_outstanding = 0
         try:
             wait = handler(subject, reply, headers, data)
             if wait is not None:
+                self._pings_outstanding = _HELD
                 await wait
+                self._pings_outstanding = 0
         except Exception as error:  # a handler's fault must not end the read loop, which all subscriptions share
             await self._error_cb(error)
 

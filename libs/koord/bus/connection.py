@@ -1,5 +1,8 @@
 """One connection to NATS: core and acknowledged publishing, subscriptions, questions, and what happens on a reconnect.
 
+Several servers may be given; a lost connection moves to another one, and so does one whose server is cut off from its
+cluster (:mod:`koord.bus.failover`).
+
 After a reconnect, in this order: the streams are made sure to exist (the server may have lost its store), what waited
 for a confirmation is sent again, then every ``on_reconnect`` hook runs (caches replay, pull loops ask anew). While the
 connection is away nothing is lost that a caller holds a future for; core messages are hints and may be.
@@ -20,6 +23,7 @@ from nats.js import JetStreamContext
 from koord.bus.acks import Acks
 from koord.bus.client import HotClient, HotHandler, header_block
 from koord.bus.errors import BusError, BusTimeout, BusUnavailable, NobodyThere
+from koord.bus.failover import Probe, Rotation
 from koord.contracts.asks import Refusal
 from koord.contracts.codec import encode
 from koord.contracts.subjects import Subjects
@@ -31,7 +35,17 @@ if TYPE_CHECKING:
 log = get_logger("koord.bus")
 
 TRACEPARENT = "traceparent"
+# A server that hangs accepts a connection (its kernel does) and then says nothing.
+CONNECT_TIMEOUT_S = 2.0
+LOOK_TIMEOUT_S = 1.0
+# A question to JetStream that a dying leader took is never answered: ask again soon.
+API_TIMEOUT_S = 3.0
 Hook = Callable[[], Awaitable[None]]
+
+
+class _Names(msgspec.Struct):
+    streams: list[str] | None = None
+    error: msgspec.Raw | None = None
 
 
 class Bus:
@@ -42,7 +56,7 @@ class Bus:
         self.url = url
         self.name = name
         self.subjects = Subjects(cluster)
-        self.js: JetStreamContext = client.jetstream(timeout=5)
+        self.js: JetStreamContext = client.jetstream(timeout=API_TIMEOUT_S)
         self.acks: Acks
         self._prepare: dict[str, Hook] = {}
         self._preparing: asyncio.Task[None] | None = None
@@ -53,6 +67,7 @@ class Bus:
         self._closing = False
         self._connecting = True
         self._complaint = ""
+        self._rotation = Rotation()
         # What the streams may hold, as :func:`koord.bus.streams.ensure_streams` was told last.
         self.limits: StreamLimits | None = None
         # Resolves with the reason if the connection ends for good although nobody closed it (refused authorization).
@@ -67,14 +82,15 @@ class Bus:
         *,
         timeout: float = 5.0,
         limit: int = 4096,
-        ack_timeout: float = 3.0,
-        ping_interval: float = 10.0,
+        ack_timeout: float = 1.0,
+        ping_interval: float = 2.0,
         credentials: str = "",
     ) -> "Bus":
         """Connect to ``url`` (one or several, comma-separated) within ``timeout`` seconds or raise BusUnavailable.
 
         ``name`` appears in the server's monitoring. ``limit`` bounds the acknowledged messages in flight.
-        ``credentials`` is a NATS credentials file. Later losses of the connection are healed for ever.
+        ``credentials`` is a NATS credentials file. One of the servers is enough. Later losses of the connection are
+        healed for ever; a server that says nothing for three ``ping_interval`` is left.
         """
         client = HotClient()
         bus = cls(client, url, cluster, name)
@@ -90,7 +106,8 @@ class Bus:
                     allow_reconnect=True,
                     max_reconnect_attempts=-1,
                     reconnect_time_wait=0.2,  # type: ignore[arg-type]  # seconds; annotated int
-                    connect_timeout=max(1, int(timeout)),
+                    connect_timeout=min(CONNECT_TIMEOUT_S, timeout),  # type: ignore[arg-type]
+                    reconnect_to_server_handler=bus._rotation.choose,
                     ping_interval=ping_interval,  # type: ignore[arg-type]
                     max_outstanding_pings=2,
                     pending_size=16 << 20,
@@ -103,7 +120,8 @@ class Bus:
             await client.close()
             raise BusUnavailable(f"NATS at {url}: {bus._complaint or error or 'no answer'}") from error
         bus._connecting = False
-        bus.acks = Acks(client, limit=limit, ack_timeout=ack_timeout, not_ready=bus.prepare)
+        bus.acks = Acks(client, limit=limit, ack_timeout=ack_timeout, missing=bus.missing, prepare=bus.prepare)
+        bus.spawn(Probe(client, url).run())
         return bus
 
     @property
@@ -129,6 +147,16 @@ class Bus:
         if self._preparing is None or self._preparing.done():
             self._preparing = asyncio.create_task(self._run_prepare(), name="bus-prepare")
         await asyncio.shield(self._preparing)
+
+    async def missing(self, subject: str) -> bool:
+        """Whether JetStream says that no stream takes ``subject``; False while it has no leader to say anything."""
+        question = msgspec.json.encode({"subject": subject})
+        try:
+            answer = await self.nc.request("$JS.API.STREAM.NAMES", question, timeout=LOOK_TIMEOUT_S)
+            names = msgspec.json.decode(answer.data, type=_Names)
+        except (nats.errors.Error, msgspec.MsgspecError, TimeoutError, OSError):
+            return False
+        return names.error is None and not names.streams
 
     async def _run_prepare(self) -> None:
         for hook in list(self._prepare.values()):
@@ -291,6 +319,8 @@ class Bus:
         if self._closing:
             return
         log.warning("NATS at %s: connection lost, reconnecting", self.url)
+        if (server := self.nc.connected_server()) is not None:
+            self._rotation.lost(server)
         if self._recovering is not None:
             self._recovering.cancel()
         self.acks.pause()

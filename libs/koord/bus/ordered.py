@@ -4,6 +4,9 @@ It reads with an ephemeral push consumer without acknowledgements, flow control 
 reconnect, a gap in the consumer's sequence, missing heartbeats or a vanished stream it starts over with a new consumer
 and says so to its sink; what a start over means is the sink's business (:mod:`koord.bus.statecache`).
 
+In a cluster the consumer may sit at a replica that lags, or is still being filled. So the stream's leader is asked
+first what the last message is, and the replay counts as complete only when that one, or a later one, has come.
+
 Nothing is unbounded: received messages wait in a backlog; when it is full the read loop of the connection pauses, TCP
 and flow control pass that on to the server. Work is done in slices of about 10 ms, the event loop runs in between.
 """
@@ -29,7 +32,11 @@ from koord.telemetry.logs import get_logger
 log = get_logger("koord.bus")
 
 SLICE_S = 0.010
-HEARTBEAT_S = 2.0
+HEARTBEAT_S = 0.5
+# Beats without a sign of life before the consumer is given up; counted, not timed: our own loop may have stood still.
+SILENT_BEATS = 5
+# How long a replica may lag behind the leader before another consumer is tried.
+LAG_S = 5.0
 BACKLOG_MESSAGES = 20_000
 BACKLOG_BYTES = 32 << 20
 
@@ -73,7 +80,11 @@ class OrderedReader:
         self._sequence = 0
         self._total = 0
         self._caught_up = False
-        self._heard = 0.0
+        self._alive = False
+        self._opened = 0.0
+        # The stream's numbers of the last message that came, and of the last one there was at the start.
+        self._position = 0
+        self._last = 0
         self._task: asyncio.Task[None] | None = None
         self._off: Callable[[], None] = lambda: None
         self.starts = 0
@@ -127,7 +138,10 @@ class OrderedReader:
         self._sequence = 0
         self._total = -1
         self._caught_up = False
-        self._heard = time.monotonic()
+        self._alive = True
+        self._position = 0
+        self._last = await self._last_sequence()
+        self._opened = time.monotonic()
         self._subscription = self._bus.subscribe_raw(inbox, self._receive)
         # The name must be new each time: the server may still know the one before.
         self._consumer = f"{self._bus.nc.client_id or 0}-{next(_numbers)}-{time.monotonic_ns():x}"
@@ -151,8 +165,16 @@ class OrderedReader:
         delivered = info.delivered.consumer_seq if info.delivered is not None else 0
         self._total = (info.num_pending or 0) + delivered
         if self._total == 0:
-            self._tell_caught_up()
+            self._complete()
             self._sink.pause()
+
+    async def _last_sequence(self) -> int:
+        """The number of the last message of ours that the stream's leader has; 0 if there is none."""
+        try:
+            message = await self._bus.js.get_last_msg(self._stream, self._filter, direct=False)
+        except nats.js.errors.NotFoundError:
+            return 0
+        return message.seq or 0
 
     def _leave(self) -> None:
         if self._subscription is not None:
@@ -171,7 +193,7 @@ class OrderedReader:
             self._wake.set()
         backlog.append((subject, reply, headers, body))
         self._backlog_bytes += len(body)
-        self._heard = time.monotonic()
+        self._alive = True
         # Before the consumer is confirmed (total < 0) the read loop must go on: the confirmation comes through it.
         if self._total >= 0 and (len(backlog) > BACKLOG_MESSAGES or self._backlog_bytes > BACKLOG_BYTES):
             self._full = True
@@ -220,9 +242,10 @@ class OrderedReader:
             self.restart(f"a gap: message {sequence} follows {self._sequence}")
             return
         self._sequence = sequence
-        self._sink.message(subject, headers, body, int(tokens[5 + shift]))
+        self._position = int(tokens[5 + shift])
+        self._sink.message(subject, headers, body, self._position)
         if not self._caught_up and (sequence >= self._total or tokens[8 + shift] == b"0"):
-            self._tell_caught_up()
+            self._complete()
 
     def _control(self, reply: bytes, headers: bytes) -> None:
         if reply:  # flow control: answering here, behind what came before it, says that this was worked off
@@ -235,21 +258,28 @@ class OrderedReader:
         if last is not None and last.isdigit() and int(last) != self._sequence:
             self.restart(f"a gap: the server sent {last} messages, {self._sequence} arrived")
         elif not stalled and not self._caught_up:
-            self._tell_caught_up()  # what was pending at the start has been deleted meanwhile
+            self._complete()  # what was pending at the start has been deleted meanwhile
+            if not self._caught_up and time.monotonic() - self._opened > LAG_S:
+                # A replica that is being filled; or the last message was a tombstone whose time was over.
+                self.restart(f"the replica is behind: {self._position} of {self._last}")
         if status_of(headers)[0] != 100:
             self.restart(f"the server ended the consumer: {status_of(headers)[1]}")
 
-    def _tell_caught_up(self) -> None:
-        self._caught_up = True
-        self._sink.caught_up()
+    def _complete(self) -> None:
+        """Nothing is pending at the consumer; that is all there is unless its replica lags."""
+        if self._position >= self._last:
+            self._caught_up = True
+            self._sink.caught_up()
 
     async def _watch(self) -> None:
         """Without heartbeats the consumer is gone, whatever else the connection says."""
+        silent = 0
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            if self._backlog:
-                self._heard = time.monotonic()  # not silence: what came is not worked off, reading may be paused
-            silent = time.monotonic() - self._heard
-            if self._subscription is not None and self._bus.connected and silent > 3 * HEARTBEAT_S:
-                self._heard = time.monotonic()
-                self.restart(f"no heartbeat for {silent:.1f} s")
+            # What came and is not worked off is no silence: reading may be paused.
+            alive = self._alive or self._backlog or self._subscription is None or not self._bus.connected
+            silent = 0 if alive else silent + 1
+            self._alive = False
+            if silent >= SILENT_BEATS:
+                silent = 0
+                self.restart(f"no heartbeat for {SILENT_BEATS * HEARTBEAT_S:g} s")

@@ -3,10 +3,13 @@
 At most ``ahead`` messages are asked for or wait locally, so the process never holds more than it can work off. Messages
 are delivered at least once: what is not acknowledged within the consumer's ``ack_wait`` comes again, with a higher
 ``delivered``.
+
+A consumer that does not answer has lost its leader, or is gone. It is asked anew ten times a second, for a leader that
+is elected knows nothing of what its predecessor was asked; only when JetStream says that there is no such consumer is
+it made again.
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
@@ -24,7 +27,12 @@ from koord.telemetry.logs import get_logger
 log = get_logger("koord.bus")
 
 EXPIRES_S = 20.0
-HEARTBEAT_S = 2.0
+HEARTBEAT_S = 0.5
+# Beats without a sign of life before the consumer is given up; counted, not timed: our own loop may have stood still.
+SILENT_BEATS = 5
+ASK_AGAIN_S = 0.1
+LOOK_S = 1.0
+COMPLAIN_S = 5.0
 
 
 class Pulled(NamedTuple):
@@ -42,8 +50,13 @@ class _Next(msgspec.Struct, omit_defaults=True):
     idle_heartbeat: int
 
 
+class _ConsumerNames(msgspec.Struct):
+    consumers: list[str] | None = None
+    error: msgspec.Raw | None = None
+
+
 class PullLoop:
-    """Pulls from one durable consumer. ``ensure`` makes the consumer; it runs at start and after each reconnect."""
+    """Pulls from one durable consumer. ``ensure`` makes the consumer; it runs at start and when it is gone."""
 
     def __init__(
         self, bus: Bus, stream: str, durable: str, ensure: Callable[[], Awaitable[None]], *, ahead: int = 512
@@ -57,18 +70,21 @@ class PullLoop:
         self._asked: dict[int, int] = {}
         self._number = 0
         self._wake = asyncio.Event()
-        self._heard = time.monotonic()
+        self._alive = False
+        self._refused = False
+        self._news = asyncio.Event()
         self._inbox = bus.nc.new_inbox() + "."
         self._subscription = bus.subscribe_raw(self._inbox + "*", self._receive)
         self._off: Callable[[], None] = lambda: None
         self._watchdog: asyncio.Task[None] | None = None
+        self._mending: asyncio.Task[None] | None = None
         self._closed = False
         self._ready = False
 
     async def start(self) -> None:
         """Make the consumer and begin to ask."""
         await self._ensure()
-        self._off = self._bus.on_reconnect(self._again)
+        self._off = self._bus.on_reconnect(self._reconnected)
         self._watchdog = asyncio.create_task(self._watch(), name=f"bus-pull-{self._durable}")
         self._ready = True
         self._ask()
@@ -91,7 +107,7 @@ class PullLoop:
             return
         self._closed = True
         self._off()
-        await end(self._watchdog)
+        await end(self._watchdog, self._mending)
         self._bus.unsubscribe_raw(self._subscription)
         if self._bus.connected:
             for pulled in self._waiting:
@@ -112,7 +128,7 @@ class PullLoop:
             self._bus.nc.send(subject, f"{self._inbox}{self._number}", b"", body)
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes | None, body: bytes) -> None:
-        self._heard = time.monotonic()
+        self._alive = True
         if headers is not None and headers.startswith(b"NATS/1.0 "):
             self._status(subject, headers)
             return
@@ -130,51 +146,83 @@ class PullLoop:
     def _status(self, subject: bytes, headers: bytes) -> None:
         code, text = status_of(headers)
         if code == 100:
+            self._news.set()
             return  # a heartbeat
         tail = subject.rpartition(b".")[2]
         if tail.isdigit():
             self._asked.pop(int(tail), None)
         if code in (404, 408) or (code == 409 and "Batch Completed" in text):
+            self._news.set()
             self._ask()  # expired or served
+        elif "Exceeded" in text:
+            asyncio.get_running_loop().call_later(ASK_AGAIN_S, self._ask)
         else:
-            # 409: the consumer was deleted or its limit exceeded; 503: JetStream is not there. Ask again a bit later.
-            if code != 503 and "Exceeded" not in text:
-                log.warning("the server ended a pull", consumer=self._durable, code=code, reason=text)
-            asyncio.get_running_loop().call_later(0.1, self._later, "Exceeded" not in text)
+            # 409: the consumer was deleted or has another leader; 503: nobody is there.
+            self._refused = True
+            self._news.set()
+            self._mend(f"{code} {text}".strip())
 
-    def _later(self, lost: bool) -> None:
-        if self._closed:
-            return
-        if lost:
-            self._bus.spawn(self._again())
-        else:
+    async def _reconnected(self) -> None:
+        self._mend("the connection was lost")
+
+    def _mend(self, why: str) -> None:
+        """Ask anew until the consumer answers."""
+        if self._ready and not self._closed and (self._mending is None or self._mending.done()):
+            self._mending = asyncio.create_task(self._mended(why), name=f"bus-mend-{self._durable}")
+
+    async def _mended(self, why: str) -> None:
+        loop = asyncio.get_running_loop()
+        look_at = loop.time() + ASK_AGAIN_S
+        complain_at = loop.time() + LOOK_S
+        while not self._closed and self._bus.connected:
+            self._asked.clear()
+            self._alive = self._refused = False
+            self._news.clear()
             self._ask()
-
-    async def _again(self) -> None:
-        """Forget what was asked, make sure that the consumer exists, ask anew."""
-        self._asked.clear()
-        self._ready = False
-        delay = 0.1
-        while not self._closed:
             try:
+                # Something must come within two beats, a heartbeat at the least.
+                await asyncio.wait_for(self._news.wait(), 2 * HEARTBEAT_S + ASK_AGAIN_S)
+            except TimeoutError:
+                self._refused = not self._alive
+            if not self._refused:
+                return
+            if loop.time() >= complain_at:
+                complain_at = loop.time() + COMPLAIN_S
+                log.warning("the consumer does not answer yet", consumer=self._durable, reason=why)
+            await asyncio.sleep(ASK_AGAIN_S)
+            if loop.time() >= look_at:
+                look_at = loop.time() + LOOK_S
+                await self._make_if_gone()
+
+    async def _make_if_gone(self) -> None:
+        try:
+            if await self._is_gone():
+                log.warning("the consumer is gone and made again", consumer=self._durable)
                 await self._bus.prepare()
                 await self._ensure()
-                break
-            except (BusError, nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
-                log.warning("the consumer is not ready yet", consumer=self._durable, error=str(error) or repr(error))
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, 2.0)
-        self._asked.clear()
-        self._ready = True
-        self._heard = time.monotonic()
-        self._ask()
+        except (BusError, nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
+            log.warning("the consumer is not ready yet", consumer=self._durable, error=str(error) or repr(error))
+
+    async def _is_gone(self) -> bool:
+        """Whether JetStream says that it knows no such stream or consumer. False while nobody says anything."""
+        try:
+            answer = await self._bus.nc.request(f"$JS.API.CONSUMER.NAMES.{self._stream}", b"", timeout=LOOK_S / 2)
+            names = msgspec.json.decode(answer.data, type=_ConsumerNames)
+        except (nats.errors.Error, msgspec.MsgspecError, TimeoutError, OSError):
+            return False
+        if names.error is not None:
+            return b'"code":404' in bytes(names.error)
+        return self._durable not in (names.consumers or ())
 
     async def _watch(self) -> None:
+        silent = 0
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            if self._ready and self._asked and self._bus.connected and time.monotonic() - self._heard > 4 * HEARTBEAT_S:
-                log.warning("no heartbeat from the consumer, asking anew", consumer=self._durable)
-                await self._again()
+            silent = 0 if self._alive or not self._asked or not self._bus.connected else silent + 1
+            self._alive = False
+            if silent >= SILENT_BEATS:
+                silent = 0
+                self._mend("no heartbeat from the consumer")
 
 
 def delivered(reply: bytes) -> int:
