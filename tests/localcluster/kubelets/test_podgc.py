@@ -17,8 +17,8 @@ async def test_pods_of_a_deleted_node_go_and_those_of_others_stay() -> None:
     api = embedded()
     async with running(api, nodes=2, gc_delay_s=0.3):
         for name, node in (("lost", "node-00001"), ("over", "node-00001"), ("kept", "node-00002")):
-            policy = "Never" if name == "over" else "Always"
-            await api.create("pods", "default", pod(name, policy=policy, run_seconds="0"))
+            made = pod(name, policy="Never", run_seconds="0") if name == "over" else pod(name)
+            await api.create("pods", "default", made)
             await bind(api, name, node)
             await in_phase(api, name, "Succeeded" if name == "over" else "Running")
         async with deleted(api) as last:
