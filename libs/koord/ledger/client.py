@@ -244,15 +244,15 @@ class Ledger:
         epoch: int = await self._call("lead_v1", wire.pack((role, self.incarnation)))
         return epoch
 
-    async def retire(self, role: str, role_epoch: int) -> RetireAnswer:
-        """End the HELD claims of those who led ``role`` before this incarnation, which its lease proves to be dead.
+    async def retire(self, owners: Collection[str]) -> RetireAnswer:
+        """End the HELD claims of incarnations that are dead; nobody else would before their leases are over.
 
-        A decision that they published is then refused like one whose lease ran out. May be repeated.
+        Safe for one that lives after all: a decision that it published is refused like one whose lease ran out.
         """
         ended: list[Ended] = []
         items: set[str] = set()
         while True:
-            row = await self._call("retire_v1", wire.pack((role, role_epoch, self.incarnation)))
+            row = await self._call("retire_v1", wire.pack((self._epoch, list(owners))))
             answer = wire.retire_answer(row)
             ended += answer.ended
             items.update(answer.items)
@@ -296,6 +296,10 @@ class Ledger:
         """What these items and the records say of each other at one moment; reads every record, so: rarely."""
         _, rows = await self._call("sums_v1", wire.pack(list(names)))
         return dict(map(wire.sums, rows))
+
+    async def owners(self) -> set[str]:
+        """The incarnations that have HELD claims."""
+        return set(await self._call("owners_v1"))
 
     async def record(self, uid: str) -> Record | None:
         """The record of a pod or QueueUnit."""

@@ -355,9 +355,9 @@ class ObserveAnswer(msgspec.Struct, frozen=True):
 
 
 class RetireAnswer(msgspec.Struct, frozen=True):
-    """Whose HELD claims ended because their owners are dead; ``items`` got room back. ``stale``: a newer one leads."""
+    """The claims that ended because their owners are dead; ``items`` got room back."""
 
-    status: Literal["ok", "stale", "closed"]
+    status: Literal["ok", "epoch", "closed"]
     ended: tuple[Ended, ...] = ()
     items: tuple[str, ...] = ()
 

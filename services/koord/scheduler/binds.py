@@ -183,12 +183,14 @@ class Binds:
         if flight is not None:
             self.release(Release(flight.claim, flight.token, (uid,)))
 
-    def _return(self, pods: list[PodInfo], now: float, message: str) -> None:
-        """Members whose bind failed wait again, after backing off; their room is free for others."""
+    def _return(self, pods: list[PodInfo], now: float, message: str, *, at_once: bool = False) -> None:
+        """Members whose bind failed wait again, after backing off (not ``at_once``); their room is free for others."""
         self._world.events.add(ClusterEvent.POD_DELETE)
         self._world.put_back(pods, now)
         for pod in pods:
             self._entered.pop(pod.uid, None)
+            if at_once:
+                continue
             self._failures[pod.uid] += 1
             unit = self._world.unit_of(pod.uid)
             if unit is not None and unit.state == "active":
@@ -210,13 +212,15 @@ class Binds:
             self.release(Release(flight.claim, flight.token))
             self._back(flight, now, why)
 
-    def lost(self, claims: Iterable[str], now: float) -> None:
-        """Claims that the ledger ended: what was only held under them is planned anew."""
+    def lost(self, claims: Iterable[str], now: float, *, at_once: bool = False) -> None:
+        """Claims that the ledger ended: what was only held under them is planned anew, ``at_once`` or after a wait."""
         for claim in claims:
             flight = self.flights.of_claim(claim)
             if flight is not None and flight.bind is None:
                 self._deadlines.pop(flight.group, None)
-                self._back(flight, now, "the claim ended before the gang was complete")
+                # It may have ended in part only.
+                self.release(Release(flight.claim, flight.token))
+                self._back(flight, now, "the claim ended before the gang was complete", at_once=at_once)
 
     def older_than(self, epoch: int, now: float) -> None:
         """The ledger is open under another epoch: claims of an older one are void."""
@@ -229,7 +233,7 @@ class Binds:
                 for flight in self.complete(group):
                     self.publish(flight)
 
-    def _back(self, flight: Flight, now: float, why: str) -> None:
+    def _back(self, flight: Flight, now: float, why: str, *, at_once: bool = False) -> None:
         members = [pod for pod, _ in open_members(flight)]
         for pod in members:
             self.flights.settle(pod.uid)
@@ -240,7 +244,7 @@ class Binds:
         for pod in members:
             if pod.uid in self._world.pending:
                 self._notices.failed(pod.uid, pod.ref.namespace, pod.ref.name, why, now)
-        self._return(members, now, why)
+        self._return(members, now, why, at_once=at_once)
 
     @property
     def next_time(self) -> float | None:

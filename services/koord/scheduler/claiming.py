@@ -17,6 +17,7 @@ from koord.scheduler.flights import Flight
 from koord.scheduler.gang.book import BOUND_WITH, Gang, GangBook, mark
 from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.queueing.queue import Unit
+from koord.scheduler.refusals import Refusals
 from koord.telemetry.context import TraceContext
 from koord.telemetry.spans import Spans
 
@@ -44,9 +45,13 @@ class Claims:
         self._book = book
         self._spans = spans
         self._numbers = itertools.count(1)
+        self.refusals = Refusals()
 
     def request(self, planned: Planned, trace: TraceContext) -> ClaimRequest:
-        """One claim for all planned members; a Strict group also takes the group's slot."""
+        """One claim for all planned members; a Strict group also takes the group's slot.
+
+        A gang group that was refused again and again takes the room of what is held by lower ranks.
+        """
         unit = planned.unit
         strict = True
         slots: tuple[Slot, ...] = ()
@@ -62,6 +67,8 @@ class Claims:
             priority=unit.priority,
             trace=trace.traceparent,
             strict=strict,
+            group=unit.group,
+            wound=bool(unit.group) and self.refusals.insists(unit.key),
         )
 
     def _member(self, pod: PodInfo, placed: Placed) -> Member:

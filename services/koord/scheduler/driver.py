@@ -7,13 +7,14 @@ ledger refuses is masked and planned again, three times in a row at most.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from koord.bus.connection import Bus
 from koord.bus.errors import BusError
+from koord.contracts.codec import encode
 from koord.contracts.ledger import LedgerHint
 from koord.ledger.client import Ledger
-from koord.ledger.model import ClaimAnswer, ClaimRequest, LedgerRefused, LedgerUnavailable, Release
+from koord.ledger.model import ClaimAnswer, ClaimRequest, LedgerRefused, LedgerUnavailable, Release, Wounded
 from koord.ledger.wire import check_claim
 from koord.scheduler import metrics
 from koord.scheduler.binds import Binds
@@ -157,8 +158,8 @@ class Driver:
     def hint(self, hint: LedgerHint) -> None:
         """The ledger moved records."""
         self.corrections.hint(hint)
-        if hint.event == "expired" and hint.claims:
-            self._binds.lost(hint.claims, time.monotonic())
+        if hint.event in ("expired", "released") and hint.claims:
+            self._binds.lost(hint.claims, time.monotonic(), at_once=hint.event == "released")
         if hint.event in ("released", "expired"):
             self._world.events.add(ClusterEvent.LEDGER_RELEASE)
         if self._world.events:
@@ -211,6 +212,7 @@ class Driver:
         metrics.attempt_seconds.observe((end_ns - began_ns) / 1e9)
         now = time.monotonic()
         accepted: list[Flight] = []
+        wounded: list[Wounded] = []
         for (plan, plan_context, context), request, answer in zip(sent, requests, answers, strict=True):
             many = len(plan.members)
             metrics.claims.labels(answer.status, "gang" if plan.unit.group else "pod").inc()
@@ -226,6 +228,7 @@ class Driver:
             )
             if answer.status == "ok":
                 accepted += self._accepted(plan, request, answer, context, now)
+                wounded += answer.wounded
             else:
                 self._refused(plan, answer, now)
         for flight in accepted:
@@ -234,6 +237,8 @@ class Driver:
             except BusError as error:
                 self._log.warning("the bus takes nothing at the moment", error=str(error))
             self._binds.publish(flight)
+        if wounded:
+            await self._tell_wounded(wounded)
 
     def _accepted(
         self, plan: Planned, request: ClaimRequest, answer: ClaimAnswer, trace: TraceContext, now: float
@@ -241,6 +246,7 @@ class Driver:
         """Flights to publish now: this one and what was held for its group; none while the group only waits."""
         unit = plan.unit
         self._conflicts.pop(unit.key, None)
+        self._claims.refusals.accepted(unit.key)
         gone = [pod.uid for pod, _ in plan.members if pod.uid not in self._world.pending]
         if gone:
             for uid in gone:
@@ -269,6 +275,18 @@ class Driver:
             return [flight]
         metrics.gang_wait_seconds.observe(now - unit.since)
         return self._binds.complete(unit.group)
+
+    async def _tell_wounded(self, wounded: Sequence[Wounded]) -> None:
+        """The owners of the claims that made room plan them anew at once."""
+        claims = [one.claim for one in wounded]
+        self._log.info("claims of lower rank made room", wounded=claims)
+        items = sorted({item for one in wounded for item in one.items})
+        hint = LedgerHint("released", items, [uid for one in wounded for uid in one.uids], claims)
+        try:
+            await self._bus.publish(self._bus.subjects.ledger("claim.released"), encode(hint))
+        except BusError as error:
+            # The reconciler tells them too, with what expired.
+            self._log.warning("a ledger hint was not published", error=str(error))
 
     def _leave(self, plan: Planned, now: float) -> None:
         """The unit after its plan was claimed: gone, or waiting with the members that found no place."""
@@ -314,6 +332,8 @@ class Driver:
             self.corrections.believe(short.item, short.key, available, now)
         slot = any(short.kind == "slot" for short in answer.shorts)
         self._conflicts[unit.key] += 1
+        if unit.pods:
+            self._claims.refusals.refused(unit.key, now)
         if self._conflicts[unit.key] < CONFLICTS_IN_A_ROW and not slot:
             self._give_back(plan, now, "ledger conflict", again=True)
             return

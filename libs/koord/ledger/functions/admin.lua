@@ -5,8 +5,6 @@ local function next_epoch(L, last, at_least)
   return math.max(last + 1, L.now, at_least or 0)
 end
 
-local PREDECESSORS = 8 -- incarnations that led a role before, kept until they are retired
-
 -- {role, incarnation} -> epoch of the role: the same again while the caller is the highest, else one more.
 local function lead(keys, args)
   local L = enter(keys[1])
@@ -16,49 +14,45 @@ local function lead(keys, args)
   local holder = stored and cmsgpack.unpack(stored)
   if holder and holder[2] == incarnation then return cmsgpack.pack(holder[1]) end
   local epoch = holder and holder[1] + 1 or next_epoch(L, 0)
-  local before = holder and holder[3] or {}
-  if holder then before[#before + 1] = holder[2] end
-  if #before > PREDECESSORS then table.remove(before, 1) end
-  redis.call('HSET', L.key .. ':roles', role, cmsgpack.pack({epoch, incarnation, before}))
+  redis.call('HSET', L.key .. ':roles', role, cmsgpack.pack({epoch, incarnation}))
   return cmsgpack.pack(epoch)
 end
 
--- {role, role epoch, incarnation}: row 3 for those who led the role before: their HELD claims end. The caller proves by
--- its lease that they are dead; an older leader of the role is answered `stale`. At most MAX_MEMBERS members a call.
+-- {epoch, owners}: row 3 for incarnations that are dead: their HELD claims end, at most MAX_MEMBERS members a call. Safe
+-- even for one that lives after all, as its own release would be: a decision that it published is refused.
 -- Answer {status, epoch, {claim, uids, reason}, items, whether there is more}.
 local function retire(keys, args)
   local L = enter(keys[1])
   local input = cmsgpack.unpack(args[1])
-  local role = input[1]
-  if not L.open then return cmsgpack.pack({'closed', L.epoch, {}, {}, false}) end
-  if not leads(L, role, input[2], input[3]) then return cmsgpack.pack({'stale', L.epoch, {}, {}, false}) end
-  local stored = redis.call('HGET', L.key .. ':roles', role)
-  local holder = stored and cmsgpack.unpack(stored) or {input[2], input[3]}
+  local refused = refusal(L, input[1])
+  if refused then return cmsgpack.pack({refused, L.epoch, {}, {}, false}) end
   local dead, names, members, more = {}, {}, 0, false
-  for _, incarnation in ipairs(holder[3] or {}) do dead[incarnation] = true end
-  if next(dead) then
-    local ids = redis.call('ZRANGE', L.key .. ':leases', 0, -1)
-    fetch_claims(L, ids)
-    for _, id in ipairs(ids) do
-      local entry = claim_of(L, id)
-      if entry and dead[entry[CLM.OWNER]] and entry[CLM.HELD] > 0 then
-        if members > 0 and members + #entry[CLM.UIDS] > MAX_MEMBERS then
-          more = true
-          break
-        end
-        local uids, items = end_held(L, id, entry)
-        for name in pairs(items) do names[name] = true end
-        members = members + #uids
-        L.ended[#L.ended + 1] = {id, uids, 'retired'}
+  for _, owner in ipairs(input[2]) do dead[owner] = true end
+  local ids = redis.call('ZRANGE', L.key .. ':leases', 0, -1)
+  fetch_claims(L, ids)
+  for _, id in ipairs(ids) do
+    local entry = claim_of(L, id)
+    if entry and dead[entry[CLM.OWNER]] and entry[CLM.HELD] > 0 then
+      if members > 0 and members + #entry[CLM.UIDS] > MAX_MEMBERS then
+        more = true
+        break
       end
+      local uids, items = end_held(L, id, entry)
+      for name in pairs(items) do names[name] = true end
+      members = members + #uids
+      L.ended[#L.ended + 1] = {id, uids, 'retired'}
     end
-    if not more then L.roles[role] = {holder[1], holder[2]} end
   end
   local items = {}
   for name in pairs(names) do items[#items + 1] = name end
   table.sort(items)
   flush(L)
   return cmsgpack.pack({'ok', L.epoch, L.ended, items, more})
+end
+
+-- Incarnations that have HELD claims.
+local function owners(keys)
+  return cmsgpack.pack(redis.call('HKEYS', keys[1] .. ':owners'))
 end
 
 local function drop_all(L)
@@ -308,6 +302,7 @@ register('items_v1', items, 'no-writes')
 register('items_named_v1', items_named, 'no-writes')
 register('guards_v1', guards, 'no-writes')
 register('sums_v1', sums, 'no-writes')
+register('owners_v1', owners, 'no-writes')
 register('records_v1', records, 'no-writes')
 register('scan_records_v1', scan_records, 'no-writes')
 register('scan_binding_v1', scan_binding, 'no-writes')
