@@ -15,6 +15,7 @@ from koord.ledger.model import (
     LimitSet,
     Member,
     NodeSeen,
+    Observation,
     PodSeen,
     UnitSeen,
 )
@@ -43,7 +44,7 @@ async def two(redis_url: str, cluster: str) -> AsyncIterator[Two]:
 
 async def fill(two: Two, epoch: int) -> None:
     await two.r.rebuild(two.reconciler, epoch, [("gateway", two.gateway, "g")])
-    seen = [NodeSeen("node/n1", {"cpu": 8000, "pods": 10}, "1"), LimitSet("quota/q", {"cpu": 4000})]
+    seen: list[Observation] = [NodeSeen("node/n1", {"cpu": 8000, "pods": 10}, "1"), LimitSet("quota/q", {"cpu": 4000})]
     await two.r.observe(seen, role_epoch=two.reconciler)
     await two.r.open(two.reconciler)
     await two.g.status()
@@ -104,16 +105,14 @@ async def test_the_dead_give_back_what_they_only_held(two: Two, redis_url: str, 
         await Ledger.connect(redis_url, cluster, "s2") as successor,
         await Ledger.connect(redis_url, cluster, "other") as other,
     ):
-        role = "slot-scheduler"
-        old = await dead.lead(role)
         claims = await dead.claim([ClaimRequest(f"s1-{uid}", (member(uid),)) for uid in ("a", "b", "c")])
         assert [claim.status for claim in claims] == ["ok"] * 3
         [kept] = await other.claim([ClaimRequest("other-1", (member("d"),))])
         assert kept.status == "ok"
         sent = Advance("s1-a", claims[0].token, claims[0].epoch, "s1-a", ("a",))
         await two.g.advance([sent], two.gateway)
-        new = await successor.lead(role)
-        answer = await successor.retire(role, new)
+        assert await successor.owners() == {"s1", "other"}
+        answer = await successor.retire(["s1"])
         assert {ended.claim for ended in answer.ended} == {"s1-b", "s1-c"}
         assert answer.items == ("node/n1", "quota/q")
         # What was being bound stays, and so does what a living scheduler holds.
@@ -123,9 +122,10 @@ async def test_the_dead_give_back_what_they_only_held(two: Two, redis_url: str, 
         late = Advance("s1-b", claims[1].token, claims[1].epoch, "s1-b", ("b",))
         [gone] = await two.g.advance([late], two.gateway)
         assert (gone.status, gone.gone) == ("gone", ("b",))
-        # Once is enough, and a predecessor that lives after all cannot do it to its successor.
-        assert (await successor.retire(role, new)).ended == ()
-        assert (await dead.retire(role, old)).status == "stale"
+        assert await successor.owners() == {"other"}
+        assert (await successor.retire(["s1"])).ended == ()
+        # If it lives after all it goes on with new claims, and what it had is not there to be renewed.
+        assert await dead.renew() == 0
         [again] = await successor.claim([ClaimRequest("s2-1", (member("b"),))])
         assert again.status == "ok"
         assert all(sums.right for sums in (await two.r.sums(["node/n1", "quota/q"])).values())

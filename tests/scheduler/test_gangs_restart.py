@@ -55,7 +55,7 @@ def kill(child: "subprocess.Popen[bytes]") -> None:
 
 
 async def test_killed_while_a_nonstrict_group_waits(nats_url: str, redis_url: str, cluster: str) -> None:
-    """What it held is free after the lease, and the next scheduler completes the group."""
+    """What it held is given back by the next scheduler, long before the lease is over, and the group is completed."""
     groups = '["default/a","default/b"]'
     async with outside(nats_url, redis_url, cluster) as world, swept(world):
         await room(world, 3)
@@ -69,8 +69,7 @@ async def test_killed_while_a_nonstrict_group_waits(nats_url: str, redis_url: st
             killed = time.monotonic()
         with process(nats_url, redis_url, cluster):
             await world.node("n3", cpu="1")
-            await until(lambda: len(world.bound) == 4, "the group is bound", LEASE_S + START_S)
-            assert time.monotonic() - killed < LEASE_S + 15
+            await until(lambda: len(world.bound) == 4, "the group is bound", killed + LEASE_S - time.monotonic())
             assert await held_cpu(world) == 0
             items = await world.ledger.items("node/")
             assert sorted(item.used["cpu"] for item in items.values()) == [1000] * 4

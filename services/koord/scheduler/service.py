@@ -50,6 +50,7 @@ from koord.scheduler.planning import Planner
 from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.podview import PodView
 from koord.scheduler.queueing.queue import SchedulingQueue, Unit
+from koord.scheduler.retiring import Retiring
 from koord.scheduler.settings import SchedulerSettings
 from koord.scheduler.sharing import Share
 from koord.scheduler.world import World
@@ -142,6 +143,7 @@ class SchedulerService:
         self._presence = Presence(
             bus, "scheduler", host.incarnation, on_change=self._on_replicas, is_dead=host.life.is_dead
         )
+        self._retiring = Retiring(host.ledger, host.name, lambda: self._presence.members, host.life.is_dead)
         self._publisher.on_result(self._binds.on_result)
         self._explainer = Explainer(self._world, self._binds, self._pods.get)
         self._profile = name
@@ -256,6 +258,7 @@ class SchedulerService:
                         await self._host.ledger.renew()
                     except LedgerUnavailable as error:
                         self._driver.close(f"ledger unavailable: {error}")
+            await self._retire(now)
             again = self._binds.republish(now)
             if again:
                 self._log.warning("nothing was heard of binds, they are published again", binds=again)
@@ -273,6 +276,20 @@ class SchedulerService:
                 await self._host.bus.publish(subject, encode(LedgerHint("released", items)))
             except BusError as error:
                 self._log.warning("a ledger hint was not published", error=str(error))
+
+    async def _retire(self, now: float) -> None:
+        """Give back what dead replicas held."""
+        try:
+            answer = await self._retiring.look(now, connected=self._host.bus.connected)
+            if answer is None or not answer.ended:
+                return
+            claims = [ended.claim for ended in answer.ended]
+            uids = [uid for ended in answer.ended for uid in ended.uids]
+            self._log.warning("what a dead scheduler held is given back", claims=len(claims), pods=len(uids))
+            hint = LedgerHint("expired", list(answer.items), uids, claims)
+            await self._host.bus.publish(self._host.bus.subjects.ledger("claim.expired"), encode(hint))
+        except (LedgerUnavailable, BusError) as error:
+            self._log.warning("what dead schedulers held cannot be given back yet", error=str(error))
 
     def _measure(self) -> None:
         for state in ("active", "backoff", "unschedulable", "gated", "elsewhere"):
