@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from koord.kube.conditions import Condition, find
-from koord.kube.meta import ObjectMeta
+from koord.kube.meta import ObjectMeta, OwnerReference, parse_time
+from koord.kube.queues import QueueUnit, QueueUnitStatus
 from koord.kube.resources import QUEUE_UNITS
 from koord.queue.conditions import mirror
 from koord.queue.eventbook import EventBook
@@ -60,19 +61,77 @@ def meta(traceparent: str) -> ObjectMeta:
     return ObjectMeta(namespace="ns", name="u", uid="uid", annotations={"koord.sh/traceparent": traceparent})
 
 
+def unit(traceparent: str, previous: str = "", allocated: str = "") -> QueueUnit:
+    annotations = {"koord.sh/traceparent": traceparent} | ({"koord.sh/trace-previous": previous} if previous else {})
+    owner = OwnerReference("batch/v1", "Job", "j", "job", controller=True)
+    created = "2026-01-01T00:00:00Z"
+    metadata = ObjectMeta(
+        "u", "ns", "uid", annotations=annotations, owner_references=[owner], creation_timestamp=created
+    )
+    status = QueueUnitStatus(last_allocate_time=allocated or None, last_update_time="2026-01-01T00:00:30Z")
+    return QueueUnit(metadata=metadata, status=status)
+
+
+def test_a_successor_records_again_what_may_be_lost_under_the_same_ids() -> None:
+    """Its predecessor was killed: what the objects show of the last minute is there once, whoever recorded it."""
+    created_ns, allocated = int(parse_time("2026-01-01T00:00:00Z") * 1e9), "2026-01-01T00:00:40Z"
+    job = ObjectMeta(namespace="ns", name="j", uid="job")
+    before, after = Spans(), Spans()
+    traces = AttemptTraces(before)
+    root = traces.begin("job", created_ns, None)
+    traces.enqueued(job, unit(root.traceparent), created_ns)
+    shown = unit(root.traceparent, allocated=allocated)
+    traces.admitted(traces.admitting(root, created_ns), created_ns + 40 * 10**9, shown, "q", "q")
+    traces.shows_resume("job", shown, created_ns + 41 * 10**9)
+    original = {record.name: record for record in before.take(0)}
+    assert set(original) == {"queue.enqueue", "queue.admit", "queue.resume"}
+
+    successor = AttemptTraces(after)
+    successor.leads(created_ns + 45 * 10**9)
+    for _ in range(2):
+        successor.enqueued(job, shown, created_ns + 45 * 10**9)
+        successor.shows_admission("job", shown)
+        successor.shows_resume("job", shown, created_ns + 46 * 10**9)
+    again = {record.name: record for record in after.take(0)}
+    assert {name: record.context for name, record in again.items()} == {
+        name: record.context for name, record in original.items()
+    }
+    assert again["queue.admit"].parent == root
+    assert again["queue.resume"].parent == again["queue.admit"].context
+    assert again["queue.admit"].end_ns == created_ns + 40 * 10**9
+
+    late = AttemptTraces(after)
+    late.leads(created_ns + 3600 * 10**9)
+    late.enqueued(job, shown, 0)
+    late.shows_admission("job", shown)
+    late.shows_resume("job", shown, 0)
+    assert after.take(0) == [], "what ended long ago was exported"
+
+
+def test_a_successor_knows_the_link_to_the_attempt_before() -> None:
+    spans = Spans()
+    traces = AttemptTraces(spans)
+    first, second = TraceContext.new(), TraceContext.new()
+    traces.enqueued(ObjectMeta(uid="job"), unit(second.traceparent, previous=first.traceparent), 0)
+    (record,) = spans.take(0)
+    assert (record.context, list(record.links), record.parent) == (second, [first], None)
+    assert record.start_ns == int(parse_time("2026-01-01T00:00:30Z") * 1e9)
+
+
 def test_one_trace_per_attempt_each_linked_to_the_last() -> None:
     spans = Spans()
     traces = AttemptTraces(spans)
     first = traces.begin("job", 10, None)
     assert traces.begin("job", 99, None) == first
-    traces.enqueued("job", meta("00-" + "1" * 32 + "-" + "2" * 16 + "-01"), 15)
+    job = ObjectMeta(namespace="ns", name="j", uid="job")
+    traces.enqueued(job, unit("00-" + "1" * 32 + "-" + "2" * 16 + "-01"), 15)
     assert spans.take(0) == []  # the unit shows another trace
-    traces.enqueued("job", meta(first.traceparent), 20)
+    traces.enqueued(job, unit(first.traceparent), 20)
     admitting = traces.admitting(first, 20)
     traces.claimed(admitting, 30, 31, "claim-1", "ok")
-    traces.admitted(admitting, 40, "ns/u", "q", "q")
+    traces.admitted(admitting, 40, unit(first.traceparent), "q", "q")
     second = traces.begin_next("job", 50, meta(first.traceparent))
-    traces.enqueued("job", meta(second.traceparent), 60)
+    traces.enqueued(job, unit(second.traceparent), 60)
     enqueue, claim, admit, again = spans.take(0)
     assert [each.name for each in (enqueue, claim, admit, again)] == [
         "queue.enqueue", "ledger.claim", "queue.admit", "queue.enqueue"

@@ -4,6 +4,7 @@ The text form is ``00-<trace id, 32 hex>-<span id, 16 hex>-<flags, 2 hex>``; it 
 bus messages and in the annotation ``koord.sh/traceparent`` of objects.
 """
 
+import hashlib
 import random
 import re
 from typing import NamedTuple
@@ -30,6 +31,13 @@ class TraceContext(NamedTuple):
     def child(self) -> "TraceContext":
         """Ids for a new span of the same trace."""
         return TraceContext(self.trace_id, _random.getrandbits(64) or 1, self.sampled)
+
+    def named(self, name: str) -> "TraceContext":
+        """Ids for the one span of this name below this one: the same whoever asks, so that a span that may have been
+        lost with its process can be recorded again, and is the same span if it was not."""
+        seed = f"{self.trace_id:032x}{self.span_id:016x}{name}".encode()
+        span_id = int.from_bytes(hashlib.blake2b(seed, digest_size=8).digest(), "big") or 1
+        return TraceContext(self.trace_id, span_id, self.sampled)
 
     @property
     def traceparent(self) -> str:

@@ -200,7 +200,7 @@ class Binder:
                 await self._read(doing)
                 node = doing.sight.node if doing.sight is not None else ""
             if node == doing.member.node:
-                doing.end("done")
+                self._done(doing)  # the span of whoever bound it may have died with it
             else:
                 doing.end("rejected", "claim gone" if answer.status != "epoch" else f"claim gone: epoch {answer.epoch}")
 
@@ -321,6 +321,7 @@ class Binder:
             self._spans.record(
                 "gateway.bind",
                 parent=parent,
+                context=parent.named(f"gateway.bind {member.uid}"),
                 start_ns=doing.began_ns,
                 end_ns=time.time_ns(),
                 attributes={"pod": f"{member.namespace}/{member.name}", "node": member.node},

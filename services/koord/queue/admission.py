@@ -279,7 +279,7 @@ class Admission:
         if flight is None:
             return
         one, meta = flight.planned, entry.view.metadata
-        self._traces.admitted(one.admitting, self._desk.now_ns, one.key, one.queue, one.quota)
+        self._traces.admitted(one.admitting, self._desk.now_ns, entry.view, one.queue, one.quota)
         _wait.labels(one.queue).observe(max(0, self._desk.now_ns - one.admitting.start_ns) / 1e9)
         entry.waiting_since_ns = 0
         self._desk.tell(QUEUE_UNITS, meta, "Scheduled", "dequeue success")

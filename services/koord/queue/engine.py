@@ -310,6 +310,7 @@ class Engine:
         world.dirty_units.update(world.units)
         world.dirty_queues.update(world.queues, world.tree)
         world.admission_wanted = True
+        self.traces.leads(self.desk.now_ns)
         self.queues.ensure_namespace()
 
     # Inside -------------------------------------------------------------------------------------------------------

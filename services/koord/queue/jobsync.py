@@ -24,11 +24,11 @@ from koord.queue.desk import Desk
 from koord.queue.headroom import uncountable
 from koord.queue.phases import ADMITTED_PHASES, MAX_EXECUTION_TIME, JobFacts
 from koord.queue.status import draining, phase_of
-from koord.queue.traces import TRACE_AFTER, AttemptTraces
+from koord.queue.traces import TRACE_AFTER, TRACE_PREVIOUS, AttemptTraces
 from koord.queue.world import JobEntry, UnitEntry, World
 from koord.telemetry.context import TraceContext
 
-NOT_COPIED = frozenset((TRACEPARENT, TRACE_AFTER, "kubectl.kubernetes.io/last-applied-configuration"))
+NOT_COPIED = frozenset((TRACEPARENT, TRACE_AFTER, TRACE_PREVIOUS, "kubectl.kubernetes.io/last-applied-configuration"))
 """Annotations of a job that mean nothing on its unit."""
 
 

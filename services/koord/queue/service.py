@@ -18,7 +18,7 @@ from koord.accounting.takes import admitted_item
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
 from koord.bus.lastvalues import LastValues
-from koord.bus.statecache import Change, StateCache
+from koord.bus.statecache import MARKER, Change, StateCache
 from koord.contracts.codec import ContractError, decode
 from koord.contracts.ledger import LedgerHint
 from koord.contracts.quota import QuotaRuntime
@@ -60,12 +60,15 @@ _units = gauge("koord_queue_units", "QueueUnits known")
 _passes = histogram("koord_queue_pass_seconds", "One pass, I/O included")
 
 
+_MARKER_TAIL = f".{MARKER}.{MARKER}".encode()
+
+
 class UnitPods(StateCache[PodBrief]):
-    """Pods of units only: the others are passed over without decoding them (a marker's body is two bytes)."""
+    """Pods of units only: the others are passed over without decoding them; the marker of the list's end is not."""
 
     def message(self, subject: bytes, headers: bytes | None, body: bytes, sequence: int) -> None:
         """One pod."""
-        if RELATED_UNIT in body or len(body) < 8:
+        if RELATED_UNIT in body or subject.endswith(_MARKER_TAIL):
             super().message(subject, headers, body, sequence)
 
 

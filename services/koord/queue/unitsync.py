@@ -9,7 +9,7 @@ from koord.kube.conditions import find
 from koord.kube.jobs.hints import start_hints
 from koord.kube.jobs.kind import JobError
 from koord.kube.jobs.registry import BY_KIND
-from koord.kube.meta import parse_time
+from koord.kube.meta import ObjectMeta, parse_time
 from koord.kube.protocol import queue as keys
 from koord.kube.protocol.queue import flag, lookup
 from koord.kube.protocol.quota import quota_label
@@ -26,7 +26,7 @@ from koord.queue.headroom import MISCONFIGURED, WAITING, Refusal, blocked_by_ano
 from koord.queue.ordering import rank
 from koord.queue.phases import ADMITTED_PHASES, UnitFacts, next_step
 from koord.queue.status import draining, evicted, moved, overdue, phase_of
-from koord.queue.traces import TRACE_AFTER, AttemptTraces
+from koord.queue.traces import TRACE_AFTER, TRACE_PREVIOUS, AttemptTraces
 from koord.queue.waiting import Waiting, shape_of
 from koord.queue.world import JobEntry, UnitEntry, World
 from koord.telemetry.metrics import counter
@@ -122,7 +122,7 @@ class UnitSync:
         if job is not None:
             if job.facts is None:
                 return  # told as an event on the job; the unit stays as it is until the job makes sense again
-            self._traces.enqueued(job.meta.uid, meta, desk.now_ns)
+            self._show_trace(view, phase, job.meta, job.facts)
         kind_name = job.kind.resource.kind if job is not None else ""
         step = next_step(
             facts_of(view),
@@ -137,6 +137,14 @@ class UnitSync:
             self._carry_out(step, entry, job)
         elif (pause := desk.pause(QUEUE_UNITS, meta)) > 0:
             world.look_again(key, desk.now_s + pause)
+
+    def _show_trace(self, view: QueueUnit, phase: str, job: ObjectMeta, facts: phases.JobFacts) -> None:
+        """What of the attempt's spans the objects show."""
+        self._traces.enqueued(job, view, self._desk.now_ns)
+        if phase in ADMITTED_PHASES:
+            self._traces.shows_admission(job.uid, view)
+            if facts.dequeued and facts.dequeued == view.status.last_allocate_time and not facts.suspended:
+                self._traces.shows_resume(job.uid, view, self._desk.now_ns)
 
     def _carry_out(self, step: phases.Step, entry: UnitEntry, job: JobEntry | None) -> None:
         world, desk, key = self._world, self._desk, entry.view.key
@@ -316,7 +324,11 @@ class UnitSync:
     def _new_trace(self, entry: UnitEntry, job: JobEntry | None) -> None:
         meta = entry.view.metadata
         root = self._traces.begin_next(job.meta.uid if job is not None else meta.uid, self._desk.now_ns, meta)
-        annotations = {TRACEPARENT: root.traceparent, TRACE_AFTER: entry.view.status.last_allocate_time or ""}
+        annotations = {
+            TRACEPARENT: root.traceparent,
+            TRACE_AFTER: entry.view.status.last_allocate_time or "",
+            TRACE_PREVIOUS: meta.annotations.get(TRACEPARENT, ""),
+        }
         self._desk.patch(QUEUE_UNITS, meta, {"metadata": {"annotations": annotations}}, trace=root)
 
     def _write_job(self, step: phases.Step, entry: UnitEntry, job: JobEntry) -> None:

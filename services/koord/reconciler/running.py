@@ -1,8 +1,11 @@
 """Spans ``pod.running``: from the moment a pod has a node until its containers run.
 
 This is the end of a job's trace as koord sees it; it belongs to whoever sees every pod anyway. Pure but for the span
-record.
+record. A reconciler that is killed may not have exported the last ones, and sees none until it is back: its successor
+records those of the last minute as it first sees the pods run. The span's ids follow from the pod, so it is there once.
 """
+
+import time
 
 from koord.kube.meta import parse_time
 from koord.kube.pods import RUNNING
@@ -11,12 +14,16 @@ from koord.reconciler.sights import PodSight
 from koord.telemetry.context import TraceContext
 from koord.telemetry.spans import Spans
 
+RECOVERED_NS = 60 * 10**9
+"""Pods that were scheduled this long before this process began are taken for told."""
+
 
 class RunningSpans:
     """Told of every live change of a pod."""
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
+        self._since_ns = time.time_ns() - RECOVERED_NS
         self._bound_ns: dict[str, int] = {}
 
     def change(self, old: PodSight | None, new: PodSight | None, now_ns: int) -> None:
@@ -33,7 +40,9 @@ class RunningSpans:
             self._bound_ns.setdefault(uid, now_ns)
             return
         same = old is not None and old.metadata.uid == uid
-        if old is None or (same and (old.status.phase == RUNNING or old.terminal)):
+        if same and old is not None and (old.status.phase == RUNNING or old.terminal):
+            return
+        if old is None and scheduled_ns(new) < self._since_ns:
             return
         parent = TraceContext.parse(annotations.get(TRACEPARENT))
         start_ns = self._bound_ns.pop(uid, 0) or scheduled_ns(new) or now_ns
@@ -44,6 +53,7 @@ class RunningSpans:
         self._spans.record(
             "pod.running",
             parent=parent,
+            context=parent.named(f"pod.running {uid}"),
             start_ns=min(start_ns, now_ns),
             end_ns=now_ns,
             attributes={"pod": f"{meta.namespace}/{meta.name}", "node": new.spec.node_name},

@@ -70,5 +70,6 @@ class TraceStore:
         trace = self._traces.get(trace_id)
         if trace is None:
             return []
-        spans = {span.span_id: span for span in map(_decoder.decode, trace.spans)}
+        # The first one is the exact one: what comes again is a retry, or recorded from the API's times by a successor.
+        spans = {span.span_id: span for span in map(_decoder.decode, reversed(trace.spans))}
         return sorted(spans.values(), key=lambda span: (span.start_ns, span.span_id))
