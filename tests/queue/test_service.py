@@ -564,3 +564,10 @@ def _policy(mini: MiniCluster, name: str) -> str:
 def _condition(mini: MiniCluster, name: str) -> dict[str, Any]:
     conditions = (mini.get(QUEUES, f"koord-queue/{name}") or {}).get("status", {}).get("conditions", [])
     return next((each for each in conditions if each["type"] == "Active"), {})
+
+
+async def test_a_list_made_anew_is_complete_too(mini: MiniCluster) -> None:
+    """After a rebuild of the ledger the lists' markers carry a word: a queue that starts then must know them."""
+    await mini.publisher.listed(PODS, "2", mark="rebuilt-after-a-loss")
+    service = await start_queue(mini)
+    await until(lambda: service._host.ready.ready)

@@ -61,8 +61,8 @@ class UpProcess:
             await self._pause(deadline, f"{name} was not started again")
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
             for slot, url in self.file().http.items():
-                while not (await readyz(session, url)).get("ready"):
-                    await self._pause(deadline, f"{slot} is not ready again")
+                while not (told := await readyz(session, url)).get("ready"):
+                    await self._pause(deadline, f"{slot} is not ready again, waiting for {told.get('waiting')}")
 
     async def leader(self, service: str, turn: int = 0) -> str:
         """The process of a service that leads; of several schedulers, which share the work, one after the other."""
