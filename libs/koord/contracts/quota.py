@@ -4,7 +4,11 @@ import msgspec
 
 
 class QuotaState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One quota: amounts by resource, cpu in milli-cores, the rest in whole base units."""
+    """One quota: amounts by resource, cpu in milli-cores, the rest in whole base units.
+
+    ``limit``: what its pods are held to where that is more than the runtime: what was admitted before that fell, or a
+    min that it has only to ask for.
+    """
 
     name: str
     namespace: str
@@ -14,6 +18,7 @@ class QuotaState(msgspec.Struct, frozen=True, omit_defaults=True):
     runtime: dict[str, int] = {}
     used: dict[str, int] = {}
     request: dict[str, int] = {}
+    limit: dict[str, int] = {}
 
 
 class QuotaRuntime(msgspec.Struct, frozen=True, omit_defaults=True):

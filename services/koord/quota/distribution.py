@@ -78,6 +78,7 @@ class Distribution:
         self.idle = idle
         self._filled = RuntimeTree(())
         self._runtimes: Ints = self._filled.runtimes
+        self._limits: Ints = self._filled.runtimes
         self._rebuilt = True
         self._outside: dict[str, dict[str, int]] = {}
         self._tree_totals: dict[str, dict[str, int]] = {}
@@ -133,22 +134,31 @@ class Distribution:
             _subtract(default, books.used_by(name))
         filled.set_total("", default)
         changed = {filled.names[at] for at in filled.compute()}
-        before = self._runtimes
-        if self.idle is None:
-            self._runtimes = filled.runtimes
-        else:
-            self._runtimes = self.idle.share(filled, books.lines, order_of, now_s).copy()
+        before = self._runtimes, self._limits
+        below, _ = filled.up(filled.occupied, np.zeros_like(filled.occupied))
+        self._runtimes = filled.runtimes
+        if self.idle is not None:
+            self._runtimes = self.idle.share(filled, below, books.lines, order_of, now_s)
+        self._runtimes = self._runtimes.copy()
+        self._limits = np.minimum(np.maximum(np.maximum(self._runtimes, below), filled.assured()), filled.most)
         if rebuilt:
             return set(filled.names) | set(self._outside)
-        if self.idle is None:
-            return changed
-        moved = np.flatnonzero((before != self._runtimes).any(axis=0)).tolist()
-        return changed | {filled.names[at] for at in moved}
+        moved = (before[0] != self._runtimes) | (before[1] != self._limits)
+        return changed | {filled.names[at] for at in np.flatnonzero(moved.any(axis=0)).tolist()}
 
     def runtime(self, name: str) -> dict[str, int]:
         """What a quota may use now, by the resources of its max. KeyError when it was not in the tree."""
         outside = self._outside.get(name)
         return dict(outside) if outside is not None else self._filled.runtime(self._filled.row[name], self._runtimes)
+
+    def limit(self, name: str) -> dict[str, int]:
+        """What a quota's pods may use now, by the resources of its max. KeyError when it was not in the tree.
+
+        It is the runtime, or more: what was admitted before that fell, so that jobs that were let in can be completed,
+        and the min, which the quota would get as soon as it asks, so that its first pod need not wait for that.
+        """
+        outside = self._outside.get(name)
+        return dict(outside) if outside is not None else self._filled.runtime(self._filled.row[name], self._limits)
 
     def guarantee(self, name: str) -> tuple[dict[str, int], dict[str, int]]:
         """With the guarantee: what a quota has given away and what it keeps; both empty without, or outside."""

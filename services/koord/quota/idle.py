@@ -64,9 +64,12 @@ class IdleRoom:
         self._turns = 0
         self.due_s: float | None = None
 
-    def share(self, tree: RuntimeTree, lines: Lines, order_of: Callable[[str, str], Order], now_s: float) -> Ints:
+    def share(
+        self, tree: RuntimeTree, below: Ints, lines: Lines, order_of: Callable[[str, str], Order], now_s: float
+    ) -> Ints:
         """The runtimes of ``tree`` with idle room handed on; ``tree`` is left as it is.
 
+        ``below``: what is occupied in and below every row.
         ``order_of`` tells, of (queue, quota), how its units are handed out.
         """
         self._remember(lines)
@@ -75,7 +78,6 @@ class IdleRoom:
         if not tree.names:
             return runtime
         least = tree.kept_at_home()
-        below, _ = tree.up(occupied, np.zeros_like(least))
         satisfied = tree.satisfied()
         own = occupied + np.where(satisfied, tree.request_beyond(occupied), 0)
         blocked = self._promise(tree, lines, order_of, runtime - below, own, satisfied)

@@ -217,7 +217,7 @@ class Keeper:
             node = self.tree.get(name)
             if node is None:
                 continue
-            limits = limits_of(node, self.runtime_of(node), self._rules.limits, resources)
+            limits = limits_of(node, self.runtime_of(node), self._limit_of(node), self._rules.limits, resources)
             if limits != self._wanted.get(name):
                 self._wanted[name] = limits
                 self.limits_dirty.add(name)
@@ -231,6 +231,15 @@ class Keeper:
             return node.max
         try:
             return self._shares.runtime(node.name)
+        except KeyError:
+            return {}
+
+    def _limit_of(self, node: QuotaNode) -> dict[str, int]:
+        """What its pods may use."""
+        if not self._rules.runtime:
+            return node.max
+        try:
+            return self._shares.limit(node.name)
         except KeyError:
             return {}
 
@@ -267,7 +276,9 @@ class Keeper:
                 continue
             parent = "" if node.parent == ROOT_QUOTA else node.parent
             least, most, runtime = _capped(node.min), _capped(node.max), _capped(self.runtime_of(node))
-            state = QuotaState(name, node.namespace, parent, least, most, runtime, sums.used, sums.request)
+            limit = _capped(self._limit_of(node))
+            limit = {} if limit == runtime else limit
+            state = QuotaState(name, node.namespace, parent, least, most, runtime, sums.used, sums.request, limit)
             trees.setdefault(node.tree or "_", []).append(state)
         messages = []
         for tree in trees.keys() | self._published.keys():

@@ -29,15 +29,21 @@ class LimitRules(msgspec.Struct, frozen=True):
         return min(self.rate, Fraction(1)) if self.by_runtime else self.rate
 
 
-def limits_of(node: QuotaNode, runtime: Mapping[str, int], rules: LimitRules, resources: Iterable[str]) -> Limits:
-    """Limits of ``quota/`` (its pods: runtime), ``admitted/`` (its QueueUnits) and ``guaranteed/`` (pods that must not
-    be preempted: min).
+def limits_of(
+    node: QuotaNode,
+    runtime: Mapping[str, int],
+    pods: Mapping[str, int],
+    rules: LimitRules,
+    resources: Iterable[str],
+) -> Limits:
+    """Limits of ``quota/`` (its pods: ``pods``), ``admitted/`` (its QueueUnits, by ``runtime``) and ``guaranteed/``
+    (pods that must not be preempted: min).
 
     A resource that min does not name counts as min 0, so ``guaranteed/`` names each of ``resources``, too. An amount
     that the ledger cannot count to is left out, and so not limited. System, default and root quota guarantee nothing
     and refuse nothing there.
     """
-    pods = {key: amount for key, amount in runtime.items() if amount < LARGEST}
+    used = {key: amount for key, amount in pods.items() if amount < LARGEST}
     units: dict[str, int] = {}
     for key, most in node.max.items():
         limit = most * rules.rate.numerator // rules.rate.denominator
@@ -50,4 +56,4 @@ def limits_of(node: QuotaNode, runtime: Mapping[str, int], rules: LimitRules, re
         kept = {key: node.min.get(key, 0) for key in {*resources, *node.max, *node.min}}
         kept = {key: amount for key, amount in kept.items() if amount < LARGEST}
     name = node.name
-    return LimitSet(quota_item(name), pods), LimitSet(admitted_item(name), units), LimitSet(guaranteed_item(name), kept)
+    return LimitSet(quota_item(name), used), LimitSet(admitted_item(name), units), LimitSet(guaranteed_item(name), kept)

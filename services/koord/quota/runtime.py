@@ -231,6 +231,17 @@ class RuntimeTree:
             return self._least
         return np.where(self._lends, 0, self._least)
 
+    def assured(self) -> Ints:
+        """The min of every row that gets it as soon as it asks: where no min of its siblings is scaled down."""
+        assured = np.zeros_like(self._least)
+        for begin, end, groups, last in self._spans:
+            owner, starts = self._owner[groups:last], self._first[groups:last] - begin
+            total = self._total[:, -1 - owner] if not begin else assured[:, owner]
+            enough = _added(np.zeros_like(total), self._least[:, begin:end], starts) <= total
+            group = self._group[begin:end] - groups
+            assured[:, begin:end] = np.where(enough[:, group], self._least[:, begin:end], 0)
+        return assured
+
     def up(self, own: Ints, least: Ints) -> tuple[Ints, Ints]:
         """``own`` summed up the tree: every row's sum, and the same lifted to ``least``, which is what goes up."""
         below = own.copy()

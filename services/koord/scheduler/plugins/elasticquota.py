@@ -93,7 +93,7 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
 
     def set_runtime(self, published: QuotaRuntime) -> bool:
         """Take in the runtimes of one tree; True if any is another one than before."""
-        told = {state.name: state.runtime for state in published.quotas}
+        told = {state.name: state.limit or state.runtime for state in published.quotas}
         changed = False
         for name in self._of_tree.get(published.tree, set()) - told.keys():
             changed = self._runtime.pop(name, None) is not None or changed
