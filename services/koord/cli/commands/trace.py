@@ -34,17 +34,18 @@ def job(
     name: Annotated[str, typer.Argument(metavar="NS/NAME", help="The job, e.g. ml/resnet-ddp.")],
     cluster: options.Cluster = None,
     json: options.Json = False,
+    before: Annotated[int, typer.Option(min=0, help="Which attempt: this many before the last one.")] = 0,
 ) -> None:
     """The spans of a job's last attempt: queued, admitted, planned, claimed, bound, running."""
     namespace, job_name = options.split_key(name, "job")
-    spans = run(_load(cluster, namespace, job_name))
+    spans = run(_load(cluster, namespace, job_name, before))
     if json:
         print_json(spans)
     else:
         _print(name, spans)
 
 
-async def _load(cluster: options.Cluster, namespace: str, name: str) -> list[dict[str, Any]]:
+async def _load(cluster: options.Cluster, namespace: str, name: str, before: int) -> list[dict[str, Any]]:
     import aiohttp
 
     from koord.cli.clusters import find
@@ -55,17 +56,22 @@ async def _load(cluster: options.Cluster, namespace: str, name: str) -> list[dic
         raise CommandError("this cluster has no local trace store (it sends its traces elsewhere)")
     async with Reader(target) as reader:
         context = await trace_of_job(reader, namespace, name)
-    url = f"{target.otlp}/traces/{context.trace_id:032x}"
+    trace, job = f"{context.trace_id:032x}", f"job {namespace}/{name}"
     try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
-            session.get(url) as answer,
-        ):
-            spans: list[dict[str, Any]] = await answer.json()
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session:
+            for attempt in range(before + 1):
+                async with session.get(f"{target.otlp}/traces/{trace}") as answer:
+                    spans: list[dict[str, Any]] = await answer.json()
+                if not spans:
+                    raise CommandError(f"{job}: the store has no spans of its trace {trace} (yet)")
+                if attempt == before:
+                    break
+                links = [link for span in spans for link in span.get("links", ())]
+                if not links:
+                    raise CommandError(f"{job}: --before {before}: there are only {attempt} attempts before the last")
+                trace = links[0]
     except (aiohttp.ClientError, TimeoutError) as error:
         raise CommandError(f"trace store {target.otlp}: {error or type(error).__name__}") from error
-    if not spans:
-        raise CommandError(f"job {namespace}/{name}: the store has no spans of its trace {context.trace_id:032x} (yet)")
     return spans
 
 
