@@ -11,7 +11,7 @@ from koord.gateway.election import LeaseElection
 from koord.gateway.kubeconfig import load_access
 from koord.gateway.leanclient import LeanClient
 from koord.kube.resources import LEASES
-from tests.gateway.conftest import ApiProcess, Kube
+from tests.gateway.conftest import ApiProcess, Kube, until
 
 
 def election(api: Api, kube: Kube, name: str, duration_s: float = 2.0) -> LeaseElection:
@@ -48,6 +48,45 @@ async def test_a_leader_that_dies_is_followed_within_the_lease(api: Api, kube: K
     await asyncio.wait_for(waiting, 5)
     assert time.monotonic() - begun < 3.0
     await second.release()
+
+
+async def test_who_can_prove_that_the_leader_died_takes_over_at_once(api: Api, kube: Kube) -> None:
+    dead: set[str] = set()
+    told: list[bool] = []
+    first = election(api, kube, "a", duration_s=60.0)
+    second = LeaseElection(
+        api,
+        "b",
+        namespace=kube.namespace,
+        duration_s=60.0,
+        renew_s=0.3,
+        is_dead=dead.__contains__,
+        on_standby=lambda: told.append(True),
+    )
+    await first.acquire()
+    waiting = asyncio.create_task(second.acquire())
+    await until(lambda: bool(told), "it stands by")
+    assert first._keeper is not None
+    first._keeper.cancel()
+    assert not waiting.done() and await holder(kube) == "a"
+    dead.add("a")
+    await asyncio.wait_for(waiting, 20)  # the Lease itself would last a minute
+    assert await holder(kube) == "b"
+    held = [second.held]
+    await second.release()
+    assert [*held, second.held] == [True, False]
+
+
+async def test_a_leader_that_slept_through_its_lease_knows_at_once(api: Api, kube: Kube) -> None:
+    made = election(api, kube, "a")
+    held = [made.held]
+    await made.acquire()
+    held.append(made.held)
+    made._renewed -= 2.0  # as after a sleep: nothing ran, not even the task that renews
+    held.append(made.held)
+    assert held == [False, True, False]
+    assert made.lost.is_set(), "also for whoever waits for the end"
+    await made.release()
 
 
 async def test_a_missing_namespace_is_made(api: Api, kube: Kube) -> None:

@@ -190,6 +190,24 @@ async def test_a_killed_leader_is_followed_after_the_lease(start: Any, redis_url
     await second.says("leads epoch=", timeout=15)
 
 
+async def test_a_leader_proven_dead_is_followed_at_once(start: Any, redis_url: str, tmp_path: Path) -> None:
+    first = start(redis=redis_url, sample__lead=True, locks=tmp_path)
+    await first.says("leads epoch=")
+    assert '"leads":["sample"]' in await first.until("/readyz", 200)
+    _, metrics = await first.get("/metrics")
+    assert "koord_sample_leader 1.0" in metrics
+    second = start(redis=redis_url, sample__lead=True, locks=tmp_path)
+    await second.says("standing by")
+    assert '"leads":[]' in await second.until("/readyz", 503)
+    first.process.kill()
+    await second.says("the holder of a role died", timeout=15)
+    await second.says("leads epoch=", timeout=15)
+
+
+async def test_a_place_for_locks_that_is_none_is_named(start: Any) -> None:
+    assert "nowhere" in await start(locks="nowhere").ends(1)
+
+
 async def test_redis_away_is_waited_for(start: Any) -> None:
     service = start(redis="redis://127.0.0.1:1/0")
     await service.says("waiting for Redis", timeout=30)
