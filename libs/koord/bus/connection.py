@@ -62,7 +62,7 @@ class Bus:
         self._preparing: asyncio.Task[None] | None = None
         self._reconnect: list[Hook] = []
         self._disconnect: list[Callable[[], None]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
         self._recovering: asyncio.Task[None] | None = None
         self._closing = False
         self._connecting = True
@@ -274,9 +274,14 @@ class Bus:
 
     def spawn(self, work: Awaitable[None]) -> None:
         """Run ``work`` until it ends or the bus closes; its failure is logged."""
-        task = asyncio.ensure_future(_guarded(work))
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._spawned)
+
+    def _spawned(self, task: "asyncio.Future[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task of the bus failed", exc_info=error)
 
     async def close(self) -> None:
         """Flush what is buffered, fail what waits, close."""
@@ -354,12 +359,3 @@ class Bus:
         log.error("NATS at %s: the connection was closed for good: %s", self.url, self.nc.last_error)
         if not self.closed.done():
             self.closed.set_result(f"NATS at {self.url}: closed for good: {self.nc.last_error}")
-
-
-async def _guarded(work: Awaitable[None]) -> None:
-    try:
-        await work
-    except asyncio.CancelledError:
-        raise
-    except Exception:
-        log.exception("a task of the bus failed")
