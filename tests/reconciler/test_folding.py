@@ -207,3 +207,76 @@ def test_a_quota_that_does_not_parse_is_named_and_the_last_good_one_stays(folder
     assert (kind, meta.name) == ("ElasticQuota", "leaf") and "spec.max[cpu]" in text
     (seen,) = folder.pod(None, pod(node="n1", quota="leaf"), "1", 0.0)
     assert isinstance(seen, PodSeen) and "quota/top" in [take.item for take in seen.takes]
+
+
+def default() -> ElasticQuota:
+    return quota("koordinator-default-quota")
+
+
+def items(observation: Any) -> list[str]:
+    return [take.item for take in observation.takes if not take.item.startswith("node/")]
+
+
+def test_a_pod_that_was_charged_elsewhere_moves_when_its_quota_appears(folder: Folder) -> None:
+    folder.quota(None, default(), 0.0)
+    late = pod(node="n1", quota="team")
+    assert folder.pod(None, late, "1", 0.0) == []
+    (first,) = folder.late(PATIENCE_S)
+    assert items(first)[0] == "quota/koordinator-default-quota"
+    assert folder.strays() == []
+    folder.quota(None, quota("team", parent="top"), 2.0)
+    (moved,) = folder.strays()
+    assert isinstance(moved, PodSeen)
+    assert (moved.recharge, moved.resource_version) == (True, "1")
+    assert items(moved) == ["quota/team", "quota/top", "admitted/team", "admitted/top"]
+    # Its quota changes and goes: what is stored stays.
+    folder.quota(quota("team", parent="top"), quota("team", parent="leaf"), 3.0)
+    folder.quota(quota("team", parent="leaf"), None, 4.0)
+    assert folder.strays() == []
+    # Who comes now is charged to the default quota, and moves when the quota is back.
+    (other,) = (*folder.pod(None, pod(node="n1", quota="team", uid="v"), "5", 5.0), *folder.late(7.0))
+    assert items(other)[0] == "quota/koordinator-default-quota"
+    folder.quota(None, quota("team"), 8.0)
+    assert [(moved.uid, items(moved)[0]) for moved in folder.strays() if isinstance(moved, PodSeen)] == [
+        ("v", "quota/team")
+    ]
+
+
+def test_a_chain_that_becomes_whole_is_charged(folder: Folder) -> None:
+    """A quota whose parent is missing charges nothing; so does a unit's."""
+    folder.quota(None, quota("child", parent="missing"), 0.0)
+    (pod_,) = folder.pod(None, pod(node="n1", quota="child"), "1", 0.0)
+    admitted = unit(admitted=True, uid="j")
+    admitted.metadata.labels = {QUOTA + "name": "child"}
+    (unit_,) = folder.unit(None, admitted, "1", 0.0)
+    assert (items(pod_), items(unit_)) == ([], [])
+    folder.quota(None, quota("missing"), 1.0)
+    moved = folder.strays()
+    assert [items(one)[:2] for one in moved] == [
+        ["quota/child", "quota/missing"],
+        ["admitted/child", "admitted/missing"],
+    ]
+    assert folder.strays() == []
+
+
+def test_those_who_ended_do_not_move(folder: Folder) -> None:
+    gone = pod(node="n1", quota="team")
+    folder.pod(None, gone, "1", 0.0)
+    folder.late(PATIENCE_S)
+    folder.pod(gone, None, "2", 1.0)
+    folder.quota(None, quota("team"), 2.0)
+    assert folder.strays() == []
+
+
+def test_a_record_that_charges_the_default_quota_is_astray_if_it_belongs_elsewhere(folder: Folder) -> None:
+    (seen,) = folder.pod(None, pod(node="n1", quota="leaf"), "1", 0.0)
+    assert isinstance(seen, PodSeen)
+    node_only = seen.takes[:1]
+    for takes, expected in (
+        (node_only, True),
+        ((*node_only, Take("quota/koordinator-default-quota", {"cpu": 1000})), True),
+        ((*node_only, Take("quota/deleted", {"cpu": 1000})), False),  # records stand
+        (seen.takes, False),
+    ):
+        assert folder.astray(seen.uid, takes) is expected
+    assert not folder.astray("nobody", node_only)

@@ -4,9 +4,8 @@ The rules are spec 20 section 3.12. Amounts are whole numbers within ±2^53 (cpu
 the ledger keeps them as doubles, which are exact that far. An amount key that an item has no limit for means 0 on a
 ``node/`` item and "unlimited" on every other kind.
 
-Places kept for what comes later, so that no client has to change its types: ``Short.kind`` already names ``guard`` and
-``nomination`` with ``version`` and ``holder``; ``ClaimRequest.guards``, ``.ticket`` and ``Record.via`` (the reservation
-claimed through) exist; ``Item.nested`` is the part held by reservations nested in the item.
+Places kept for reservations, so that no client has to change its types: ``Record.via`` is the one claimed through,
+``Item.nested`` the part held by those nested in the item.
 """
 
 from collections.abc import Mapping
@@ -22,6 +21,10 @@ MAX_MEMBERS: Final = 4096
 """Members one call of a ledger function may touch; also the largest claim."""
 LEASE_S: Final = 30.0
 """How long a HELD claim lives without a renewal, on the clock of Redis."""
+OFFER_S: Final = 60.0
+"""How long a nomination may go without being seen at its pod, and how long victims are locked at most."""
+DISRUPTIONS: Final = "disruptions"
+"""The one key of a disruption budget's item, ``pdb/<namespace>/<name>``; limit: status.disruptionsAllowed."""
 GONE_S: Final = 600.0
 """How long a uid that has ended is remembered, so that a late claim for it is refused."""
 
@@ -120,7 +123,7 @@ class Short(msgspec.Struct, frozen=True, array_like=True):
 
     ``amount``: the claim needs ``needed`` of ``key`` in all, ``available`` is the most that would be admissible.
     ``closed``: the item is unknown or closed. ``slot``: ``holder`` (a uid or a claim) has it. ``guard``: it was planned
-    at version ``needed`` and is at ``version`` now.
+    at version ``needed`` and is at ``version`` now. ``nomination``: enough is free, but it is kept for ``holder``.
     """
 
     item: str
@@ -161,6 +164,60 @@ class ClaimAnswer(msgspec.Struct, frozen=True):
     busy_uid: str = ""
     busy_claim: str = ""
     wounded: tuple[Wounded, ...] = ()
+
+
+# ---- nominations -----------------------------------------------------------------------------------------------------
+
+
+class Victim(msgspec.Struct, frozen=True, array_like=True):
+    """A running pod that is to be evicted, and the items of the disruption budgets of which that takes a unit."""
+
+    uid: str
+    budgets: tuple[str, ...] = ()
+
+
+class NominateRequest(msgspec.Struct, frozen=True):
+    """Room kept for all ``members`` of a preemptor, before any eviction: all together or not at all.
+
+    ``id`` is never reused; the same again is no second offer. Of a member's takes only those of its node count. Per
+    node they must be at most what is free, plus what ``victims`` are charged with there, minus nominations of
+    ``priority`` or more. Victims are locked for this offer, and it holds a unit (key ``disruptions``) of each of their
+    budgets. A member that is nominated already loses that nomination to this one. ``group`` is that of its claims.
+    ``lease_s``, at most 60: how long members are offered; victims and units stay locked no longer, even when all
+    members were noted.
+    """
+
+    id: str
+    members: tuple[Member, ...]
+    priority: int = 0
+    group: str = ""
+    victims: tuple[Victim, ...] = ()
+    lease_s: float = OFFER_S
+
+
+class NominateAnswer(msgspec.Struct, frozen=True):
+    """What became of it, in the words of :class:`ClaimAnswer`."""
+
+    status: Literal["ok", "conflict", "busy", "epoch", "closed"]
+    epoch: int = 0
+    shorts: tuple[Short, ...] = ()
+    busy_uid: str = ""
+    busy_claim: str = ""
+
+
+class Nomination(msgspec.Struct, frozen=True):
+    """One nominated pod as it is stored. ``offer`` is empty once its victims are not locked any more, or never were."""
+
+    uid: str
+    offer: str
+    namespace: str
+    name: str
+    node: str
+    amounts: Mapping[str, int]
+    noted: bool
+    priority: int
+    group: str
+    foreign: bool
 
 
 # ---- the gateway's and the schedulers' moves -------------------------------------------------------------------------
@@ -323,11 +380,50 @@ class Settled(msgspec.Struct, frozen=True):
     attempts: int
 
 
-Observation = NodeSeen | LimitSet | ItemClosed | PodSeen | PodGone | UnitSeen | UnitGone | UnitUnbound | Settled
+class PodNominated(msgspec.Struct, frozen=True):
+    """``status.nominatedNodeName`` of a pod that waits; an empty ``node``: it was cleared.
+
+    An offer for this node is noted and has no lease any more; without one the nomination is taken over as it is, for a
+    node that is open. ``takes``: what the pod would take there. ``foreign``: by another scheduler, whose nominations
+    count only against lower priorities. An empty ``group`` leaves the offer's.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    takes: tuple[Take, ...]
+    priority: int
+    resource_version: str
+    group: str = ""
+    foreign: bool = False
+
+
+class PodTerminating(msgspec.Struct, frozen=True):
+    """A pod has a deletion time: it is nobody's victim any more, the API counts its disruption from here on."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+Observation = (
+    NodeSeen
+    | LimitSet
+    | ItemClosed
+    | PodSeen
+    | PodGone
+    | PodNominated
+    | PodTerminating
+    | UnitSeen
+    | UnitGone
+    | UnitUnbound
+    | Settled
+)
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True):
-    """Members of a claim that ended without being observed, and why (``expired``, ``wounded``, ``node``, ...)."""
+    """Members of a claim that ended without being observed, and why (``expired``, ``wounded``, ``nomination``, ...)."""
 
     claim: str
     uids: tuple[str, ...]
@@ -338,9 +434,9 @@ class ObserveAnswer(msgspec.Struct, frozen=True):
     """What observations changed; the source of the hints on the bus.
 
     ``changed``: items whose free amount changed. ``freed``: those of them that may have got room. ``released``: HELD
-    and BINDING members that ended (rows 5, 9) and ``expired`` claims (rows 4 and 6, in anyone's call since the last
-    answer). ``observed`` and ``gone``: uids that entered and left OBSERVED. ``overcommitted``: node amounts left below
-    zero.
+    and BINDING members that ended (rows 5, 9) and ``expired`` claims (rows 4 and 6, and offers that lapsed; in
+    anyone's call since the last answer). ``observed`` and ``gone``: uids that entered and left OBSERVED.
+    ``overcommitted``: node amounts left below zero.
     """
 
     status: Literal["ok", "stale", "epoch", "closed"]
@@ -425,6 +521,11 @@ class Sums(msgspec.Struct, frozen=True):
 
     @property
     def right(self) -> bool:
-        """Whether they are equal."""
+        """Whether they are equal, as far as the ledger's sums are exact."""
         item = self.item or Item({}, {}, {})
-        return (dict(item.used), dict(item.held), item.refs) == (dict(self.used), dict(self.held), self.refs)
+        return item.refs == self.refs and _equal(item.used, self.used) and _equal(item.held, self.held)
+
+
+def _equal(left: Mapping[str, int], right: Mapping[str, int]) -> bool:
+    pairs = ((left.get(key, 0), right.get(key, 0)) for key in {*left, *right})
+    return all(a == b or max(abs(a), abs(b)) >= MAX_AMOUNT for a, b in pairs)

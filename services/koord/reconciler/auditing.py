@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from koord.ledger.client import Ledger
-from koord.ledger.model import Item, Observation, PodGone, Record, UnitGone, UnitUnbound
+from koord.ledger.model import MAX_AMOUNT, Item, Observation, PodGone, Record, UnitGone, UnitUnbound
 from koord.reconciler import metrics
 from koord.reconciler.world import World
 from koord.telemetry.logs import get_logger
@@ -198,4 +198,4 @@ def _add(sums: dict[str, _Sum], record: Record) -> None:
         total.refs += 1
         part = total.used if observed else total.held
         for key, amount in take.amounts.items():
-            part[key] += amount
+            part[key] += max(-MAX_AMOUNT, min(MAX_AMOUNT, amount))
