@@ -1,6 +1,6 @@
-"""Golden examples of spec 20 about the ledger: G27-G29, G32, G33 and what of G35 needs no gateway."""
+"""Golden examples of spec 20 about the ledger: G27-G30, G32-G34 and what of G35 needs no gateway."""
 
-from koord.ledger.model import Ended, NodeSeen, Short
+from koord.ledger.model import Advance, ClaimRequest, Ended, NodeSeen, NominateRequest, Release, Short
 from koord.localcluster.servers import RedisServer
 from tests.ledger.world import World, connected, pod
 
@@ -64,6 +64,26 @@ async def test_g29_lowered_runtime(redis_url: str, cluster: str) -> None:
         assert refused.answer.shorts == (Short("quota/leaf", "cpu", "amount", 1, 0),)
 
 
+async def test_g30_nomination(redis_url: str, cluster: str) -> None:
+    async with connected(redis_url, cluster) as world:
+        await world.node("n", 8000)
+        await world.open()
+        await world.bound(pod("old", "n", 4000))
+        n = pod("N", "n", 3000)
+        [offered] = await world.s1.nominate([NominateRequest("o", (n,), 100)])
+        assert offered.status == "ok"
+        [low] = await world.s2.claim([ClaimRequest("low", (pod("a", "n", 2000),), priority=50)])
+        assert low.shorts == (Short("node/n", "cpu", "nomination", 2000, 1000, 0, "N"),)
+        [high] = await world.s2.claim([ClaimRequest("high", (pod("b", "n", 2000),), priority=200)])
+        assert high.status == "ok"
+        await world.s2.release([Release("high", high.token)])
+        [own] = await world.s1.claim([ClaimRequest("own", (n,), priority=100)])
+        assert own.status == "ok"
+        assert [one async for one in world.r.nominations()] == []
+        [low] = await world.s2.claim([ClaimRequest("low", (pod("a", "n", 1000),), priority=50)])
+        assert low.status == "ok"
+
+
 async def seven_and_eight(world: World) -> None:
     """Tokens 1 to 6 are used up."""
     await world.node("n", 4000)
@@ -110,6 +130,39 @@ async def test_g33_crash(redis_url: str, cluster: str) -> None:
         assert (await world.advance(held, role_epoch=epoch, by=world.s2)).attempt == 2
         await world.bound(held.request.members[0])
         assert await world.amounts("node/n") == (1000, 0)
+
+
+async def test_g34_wound(redis_url: str, cluster: str) -> None:
+    async with connected(redis_url, cluster) as world:
+        await world.node("n1", 1000)
+        await world.node("n2", 1000)
+        await world.open()
+
+        def both(name: str, ticket: int, wound: bool) -> ClaimRequest:
+            members = tuple(pod(f"{name}{node}", node, 1000) for node in ("n1", "n2"))
+            return ClaimRequest(name, members, priority=10, ticket=ticket, wound=wound, strict=False)
+
+        x, y = both("x", 5, False), both("y", 3, True)
+        [held] = await world.s1.claim([x])
+        [answer] = await world.s2.claim([y])
+        assert answer.status == "ok"
+        assert [one.claim for one in answer.wounded] == ["x"]
+        assert {record.uid async for record in world.r.records()} == {"yn1", "yn2"}
+        [late] = await world.g.advance([Advance("x", held.token, held.epoch, "x", ("xn1", "xn2"))], world.gateway_epoch)
+        assert late.status == "gone"
+
+
+async def test_g34_wound_beside_binding(redis_url: str, cluster: str) -> None:
+    async with connected(redis_url, cluster) as world:
+        await world.node("n1", 1000)
+        await world.node("n2", 1000)
+        await world.open()
+        x = await world.claim(pod("x1", "n1", 1000), pod("x2", "n2", 1000), strict=False)
+        await world.advance(x)
+        y = ClaimRequest("y", (pod("y1", "n1", 1000), pod("y2", "n2", 1000)), priority=10, ticket=3, wound=True)
+        [answer] = await world.s2.claim([y])
+        assert answer.status == "conflict"
+        assert [await world.state(member) for member in x.request.members] == ["BINDING", "BINDING"]
 
 
 async def test_g35_restarts_empty(own_redis: RedisServer, cluster: str) -> None:

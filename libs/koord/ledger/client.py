@@ -37,6 +37,9 @@ from koord.ledger.model import (
     LedgerStatus,
     LedgerUnavailable,
     LimitSet,
+    NominateAnswer,
+    NominateRequest,
+    Nomination,
     Observation,
     ObserveAnswer,
     Record,
@@ -165,6 +168,23 @@ class Ledger:
             # Claims of an older epoch are gone, and a token cannot be met by another claim: ask again as of now.
             if answers[0].status != "epoch":
                 break
+        return answers
+
+    async def nominate(self, requests: Sequence[NominateRequest]) -> list[NominateAnswer]:
+        """Judge nominations in order, each kept whole or not at all. LedgerRefused for a malformed one.
+
+        4,096 members and victims a call at most. May be repeated: an offer that still stands is answered ``ok`` again.
+        """
+        if not requests:
+            return []
+        for request in requests:
+            wire.check_nomination(request)
+        for _ in range(2):
+            rows = await self._call("nominate_v1", wire.pack_nominations(self._epoch, requests))
+            answers = [wire.nominate_answer(row, self._epoch) for row in rows]
+            if answers[0].status != "epoch":
+                break
+            self._learn(answers[0].epoch)
         return answers
 
     # ---- the gateway ----
@@ -315,6 +335,16 @@ class Ledger:
         """The records that are BINDING, read in slices as :meth:`records`; costs what is in flight, not what runs."""
         async for record in self._scan("scan_binding_v1"):
             yield record
+
+    async def nominations(self) -> AsyncIterator[Nomination]:
+        """The nominated pods, read in slices as :meth:`records`."""
+        cursor = "0"
+        while True:
+            cursor, rows = await self._call("scan_nominated_v1", wire.pack((cursor,)))
+            for row in rows:
+                yield wire.nomination(row)
+            if cursor == "0":
+                return
 
     # ---- inside ----
 

@@ -10,7 +10,19 @@ from importlib.resources import files
 from typing import Final
 
 NAME: Final = "koord_ledger_1"
-PARTS: Final = ("store", "guards", "moves", "judging", "wound", "claims", "gateway", "observe", "admin")
+PARTS: Final = (
+    "store",
+    "guards",
+    "nominated",
+    "moves",
+    "judging",
+    "wound",
+    "claims",
+    "gateway",
+    "observe",
+    "nominate",
+    "admin",
+)
 
 
 @cache

@@ -57,7 +57,7 @@ end
 
 local function drop_all(L)
   for _, suffix in ipairs({':items', ':seen', ':records', ':claims', ':leases', ':renewals', ':owners', ':gone', ':slots',
-    ':expired', ':guards'}) do
+    ':expired', ':guards', ':nominated', ':rooms', ':nominations', ':offers'}) do
     redis.call('UNLINK', L.key .. suffix)
   end
 end
@@ -65,7 +65,7 @@ end
 local function start_empty(L, epoch, token)
   drop_all(L)
   redis.call('HSET', L.key .. ':meta', 'epoch', epoch, 'open', '0', 'run_id', own_run_id(), 'token', token, 'held', 0,
-    'binding', 0, 'observed', 0)
+    'binding', 0, 'observed', 0, 'nominated', 0)
 end
 
 -- {role epoch, incarnation, at least}: drop everything but the roles and columns, close, raise the epoch.
@@ -203,6 +203,10 @@ local function sums(keys, args)
       end
     end
   until cursor == '0'
+  for name, units in pairs(units_held(L)) do
+    local sum = wanted[name]
+    if sum then sum[1], sum[3].disruptions = sum[1] + units, (sum[3].disruptions or 0) + units end
+  end
   local rows = {}
   for name, sum in pairs(wanted) do
     local amounts, seen = {}, {}
@@ -301,6 +305,8 @@ register('status_v1', status, 'no-writes')
 register('items_v1', items, 'no-writes')
 register('items_named_v1', items_named, 'no-writes')
 register('guards_v1', guards, 'no-writes')
+register('nominate_v1', nominate)
+register('scan_nominated_v1', scan_nominated, 'no-writes')
 register('sums_v1', sums, 'no-writes')
 register('owners_v1', owners, 'no-writes')
 register('records_v1', records, 'no-writes')

@@ -48,17 +48,18 @@ local function judge(L, request, owner, lease)
   check_guards(L, guards, taken)
   local last = #fresh
   local at, at_take, wounded
-  if #taken == 0 then
+  local reserved = reserved_for(L, request[5], group or '', fresh)
+  if #taken == 0 and not reserved then
     at, at_take = hold(L, fresh, 1, last, #fresh[last][6])
     if at then hold(L, fresh, -1, at, at_take) end
   end
-  if at or #taken > 0 then
+  if at or reserved or #taken > 0 then
     -- The exact judgement, of the sums: amounts are signed, so one that was short on the way may come out right.
     local needs = needs_of(L, fresh)
-    local shorts = shorts_of(L, needs)
+    local shorts = shorts_of(L, needs, reserved)
     for i = 1, #taken do shorts[#shorts + 1] = taken[i] end
     if #shorts > 0 then
-      local victims = request[11] and to_wound(L, entry, request[5], ticket, needs, taken)
+      local victims = request[11] and to_wound(L, entry, request[5], ticket, needs, taken, reserved)
       if not victims then return {'conflict', shorts} end
       wounded = wound(L, victims)
     end
@@ -92,6 +93,7 @@ local function judge(L, request, owner, lease)
     local m = fresh[i]
     put_record(L, m[1], {HELD, id, token, owner, m[2], m[3], m[4], m[5], '', 0, '', request[7], own_slots[m[1]] or {}})
     uids[#uids + 1] = m[1]
+    if L.nominations > 0 then end_nominated(L, m[1]) end
   end
   bump_all(L, guards)
   set_lease(L, id, entry[CLM.OWNER], L.now + lease, entry[CLM.HELD] > 0)
@@ -143,6 +145,7 @@ local function claim(keys, args)
   fetch_marks(L, uids)
   fetch_guards(L, guards)
   fetch_tickets(L, groups)
+  fetch_reserved(L, names, uids)
   sweep(L)
   for i = 1, #requests do answers[i] = judge(L, requests[i], owner, lease) end
   flush(L)

@@ -42,6 +42,15 @@ local function bump_all(L, guards)
   end
 end
 
+writers[#writers + 1] = function(L)
+  local set = {}
+  for name, version in pairs(L.bumped) do
+    set[#set + 1] = version
+    set[#set + 1] = name
+  end
+  write(L, 'ZADD', ':guards', set)
+end
+
 local function prune_guards(L)
   redis.call('ZREMRANGEBYSCORE', L.key .. ':guards', '-inf', L.now - GUARD_MS)
 end

@@ -57,8 +57,8 @@ local function needs_of(L, members)
   return {order = order, sums = sums, checks = checks, closed = closed}
 end
 
--- Every reason why the sums are not admissible.
-local function shorts_of(L, needs)
+-- Every reason why the sums are not admissible, with what is `reserved` to nominations, by item.
+local function shorts_of(L, needs, reserved)
   local order, sums, shorts = needs.order, needs.sums, {}
   for i = 1, #order do
     local name = order[i]
@@ -68,8 +68,12 @@ local function shorts_of(L, needs)
     else
       for resource in pairs(needs.checks[name]) do
         local sum, free = sums[name][resource], free_of(name, v, column(L, resource))
-        if sum > 0 and (free < sum or sum > MAX_AMOUNT) then
-          here[#here + 1] = {name, resource, 'amount', sum, math.min(math.max(free, 0), MAX_AMOUNT), v[3], ''}
+        local kept = reserved and reserved[name]
+        local left = free - (kept and kept.sums[resource] or 0)
+        if sum > 0 and (left < sum or sum > MAX_AMOUNT) then
+          local nomination = free >= sum and sum <= MAX_AMOUNT
+          here[#here + 1] = {name, resource, nomination and 'nomination' or 'amount', sum,
+            math.min(math.max(left, 0), MAX_AMOUNT), v[3], nomination and kept.holder or ''}
         end
       end
       table.sort(here, by_key)

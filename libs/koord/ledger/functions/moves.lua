@@ -69,6 +69,7 @@ end
 local function sweep(L)
   local due = redis.call('ZRANGEBYSCORE', L.key .. ':leases', '-inf', '(' .. L.now, 'LIMIT', 0, SWEEP)
   L.swept_all = #due < SWEEP
+  sweep_offers(L)
   if #due == 0 then return end
   fetch_claims(L, due)
   local members = 0
@@ -133,8 +134,16 @@ local function changes(L)
       if now ~= was then differs = true end
       if now > was then grew = true end
     end
+    if L.unreserved[name] then differs, grew = true, true end
     if differs then changed[#changed + 1] = name end
     if grew and v[1] == OPEN then freed[#freed + 1] = name end
+  end
+  -- A nomination that ended leaves room to others, though no amount moved.
+  for name in pairs(L.unreserved) do
+    if not L.altered[name] and item(L, name)[1] == OPEN then
+      changed[#changed + 1] = name
+      freed[#freed + 1] = name
+    end
   end
   table.sort(changed)
   table.sort(freed)

@@ -12,6 +12,7 @@ end
 -- `bumps` are the guards of the terms that the pod carries or matches: a claim has bumped them already, row 11 does.
 -- `recharge`: what the charge depends on changed, though the object did not.
 local function seen(L, uid, namespace, name, node, takes, rv, bumps, recharge)
+  if L.nominations > 0 then end_nominated(L, uid) end
   if marked(L, uid) then return end
   local rec = record(L, uid)
   if rec and rec[REC.STATE] == OBSERVED then
@@ -69,6 +70,10 @@ end
 local function gone(L, uid, rv, remember)
   local rec = record(L, uid)
   if rec and rec[REC.STATE] == OBSERVED and rv ~= '' and older(rv, rec[REC.RV]) then return end
+  if L.nominations > 0 then
+    end_nominated(L, uid)
+    end_victim(L, uid)
+  end
   if rec and rec[REC.STATE] == HELD then
     hit_held(L, uid, rec, 'gone')
   elseif rec then
@@ -124,7 +129,10 @@ local function close_item(L, name, rv)
   v[1] = CLOSED
   L.dirty[name], L.altered[name] = v, v
   if rv ~= '' then set_seen(L, name, rv) end
-  if is_node(name) then L.closed[name] = true end
+  if is_node(name) then
+    L.closed[name] = true
+    end_room(L, name)
+  end
 end
 
 -- Whether a take meets an amount of its node that is below zero, or a node that closed.
@@ -205,7 +213,30 @@ local function take_expired(L)
   return reports
 end
 
+-- status.nominatedNodeName as a pod shows it, '' for `name` once it was cleared. What the API says is so, without a check;
+-- only an offer that is still to be noted outlives a field that is empty.
+local function noted(L, uid, namespace, pod, name, amounts, priority, job, foreign, rv)
+  if record(L, uid) or marked(L, uid) then return end
+  local mem = nominated(L, uid)
+  if mem and older(rv, mem[MEM.RV]) then return end
+  if name == '' then
+    if mem and mem[MEM.NOTED] then end_nominated(L, uid) end
+    return
+  end
+  if mem and mem[MEM.ITEM] == name then
+    if job == '' then job = mem[MEM.JOB] end
+    set_nominated(L, uid, {mem[MEM.OFFER], namespace, pod, name, amounts, true, priority, job, foreign, rv, 0})
+    return
+  end
+  end_nominated(L, uid)
+  if item(L, name)[1] ~= OPEN then return end
+  set_nominated(L, uid, {'', namespace, pod, name, amounts, true, priority, job, foreign, rv, 0})
+  enter_room(L, name, uid)
+end
+
 local apply = {
+  M = function(L, o) noted(L, o[2], o[3], o[4], o[5], o[6], o[7], o[8], o[9], o[10]) end,
+  T = function(L, o) end_victim(L, o[2]) end,
   P = function(L, o) seen(L, o[2], o[3], o[4], o[5], o[6], o[7], o[8], o[9]) end,
   G = function(L, o, remember) gone(L, o[2], o[3], remember) end,
   U = function(L, o) unbound(L, o[2], o[3]) end,
@@ -244,10 +275,11 @@ local function observe(keys, args)
   local uids = {}
   for i = 1, #observations do
     local o = observations[i]
-    if o[1] == 'P' or o[1] == 'G' or o[1] == 'U' or o[1] == 'S' then uids[#uids + 1] = o[2] end
+    if o[1] == 'P' or o[1] == 'G' or o[1] == 'U' or o[1] == 'S' or o[1] == 'M' then uids[#uids + 1] = o[2] end
   end
   fetch_records(L, uids)
   fetch_marks(L, uids)
+  if L.nominations > 0 then fetch_nominated(L, uids) end
   local ids, names = {}, {}
   for i = 1, #observations do
     local o = observations[i]

@@ -3,7 +3,7 @@
 -- A call loads what it needs in bulk, works on Lua tables and writes everything at its end (flush), so every check comes
 -- before the first write and a batch costs a dozen commands. All keys share the hash tag of keys[1]:
 --
---   :meta     hash  epoch, open, run_id, token (last given), held, binding, observed (numbers of records)
+--   :meta     hash  epoch, open, run_id, token (last given), held, binding, observed (numbers of records), nominated
 --   :columns  hash  resource name -> column of the vectors below, ledger-wide, never reused
 --   :items    hash  item -> vector of doubles: state, refs, version, 0, then per column limit, used, held, nested
 --                   (version: of the node's guard; nested: room of the reservations nested in the item, 0 until then)
@@ -16,6 +16,9 @@
 --   :guards   zset  guard of no node -> version, see guards.lua
 --   :tickets  hash  group -> ticket of its first claim
 --   :ticketed zset  group -> when it last made a claim, ms
+--   :nominated    hash  uid -> msgpack array, see MEM in nominated.lua
+--   :rooms        hash  node item -> msgpack {uids nominated to it}
+--   :nominations  hash  offer -> msgpack array, see OFR; :offers zset offer -> until when, ms
 --   :gone     zset  uid that ended -> until when that is remembered, ms
 --   :slots    hash  slot -> holder (uid, or claim:<id>)
 --   :roles    hash  role -> msgpack {highest epoch seen, incarnation}
@@ -47,7 +50,8 @@ end
 
 local function enter(key)
   local time = redis.call('TIME')
-  local meta = redis.call('HMGET', key .. ':meta', 'epoch', 'open', 'run_id', 'token', 'held', 'binding', 'observed')
+  local meta = redis.call('HMGET', key .. ':meta', 'epoch', 'open', 'run_id', 'token', 'held', 'binding', 'observed',
+    'nominated')
   local columns, raw = {}, redis.call('HGETALL', key .. ':columns')
   for i = 1, #raw, 2 do columns[raw[i]] = tonumber(raw[i + 1]) end
   local stored = meta[3] or ''
@@ -60,7 +64,8 @@ local function enter(key)
     items = {}, raw = {}, dirty = {}, altered = {}, records = {}, dirty_records = {}, claims = {}, dirty_claims = {},
     leases = {}, owners = {}, slots = {}, dirty_slots = {}, marks = {}, gone = {}, seen = {}, dirty_seen = {},
     roles = {}, renewals = {}, pressed = {}, closed = {}, guards = {}, bumped = {},
-    tickets = {}, dirty_tickets = {},
+    tickets = {}, dirty_tickets = {}, nominations = tonumber(meta[8]) or 0, nominated = {}, dirty_nominated = {},
+    rooms = {}, dirty_rooms = {}, offers = {}, dirty_offers = {}, unreserved = {},
     ended = {}, expired = {}, touched = false,
   }
 end
@@ -305,6 +310,9 @@ end
 
 local function same(value) return value end
 
+-- What the parts below add to the end of a call.
+local writers = {}
+
 local function flush(L)
   local set, del = {}, {}
   for name, v in pairs(L.dirty) do
@@ -349,17 +357,7 @@ local function flush(L)
     set[#set + 1] = uid
   end
   write(L, 'ZADD', ':gone', set)
-  set = {}
-  for name, version in pairs(L.bumped) do
-    set[#set + 1] = version
-    set[#set + 1] = name
-  end
-  write(L, 'ZADD', ':guards', set)
-  for group, ticket in pairs(L.dirty_tickets) do
-    redis.call('HSET', L.key .. ':tickets', group, ticket)
-    redis.call('ZADD', L.key .. ':ticketed', L.now, group)
-    L.touched = true
-  end
+  for i = 1, #writers do writers[i](L) end
   for owner, by in pairs(L.owners) do
     if by ~= 0 and redis.call('HINCRBY', L.key .. ':owners', owner, by) <= 0 then
       redis.call('HDEL', L.key .. ':owners', owner)

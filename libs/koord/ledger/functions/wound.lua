@@ -27,6 +27,14 @@ local function ticket_of(L, group)
   return L.tickets[group]
 end
 
+writers[#writers + 1] = function(L)
+  for group, ticket in pairs(L.dirty_tickets) do
+    redis.call('HSET', L.key .. ':tickets', group, ticket)
+    redis.call('ZADD', L.key .. ':ticketed', L.now, group)
+    L.touched = true
+  end
+end
+
 local function prune_tickets(L)
   local unused = redis.call('ZRANGEBYSCORE', L.key .. ':ticketed', '-inf', '(' .. L.now - TICKET_MS, 'LIMIT', 0, SWEEP)
   if #unused == 0 then return end
@@ -158,7 +166,7 @@ local function smallest_cover(missing, gains, forced, must)
 end
 
 -- The claims to end so that a claim of these needs and slots (those taken by others) becomes admissible, or nil.
-local function to_wound(L, entry, priority, ticket, needs, taken)
+local function to_wound(L, entry, priority, ticket, needs, taken, reserved)
   if next(needs.closed) then return nil end
   if entry then
     priority, ticket = rank(entry)
@@ -172,7 +180,8 @@ local function to_wound(L, entry, priority, ticket, needs, taken)
       local sum = needs.sums[name][resource]
       if sum > MAX_AMOUNT then return nil end
       if sum > 0 then
-        missing[#missing + 1] = sum - free_of(name, L.items[name], column(L, resource))
+        local kept = reserved and reserved[name] and reserved[name].sums[resource] or 0
+        missing[#missing + 1] = sum + kept - free_of(name, L.items[name], column(L, resource))
         numbers[name][resource] = #missing
       end
     end
