@@ -29,16 +29,28 @@ _CALM_S = 1.0
 _BEFORE_S = 1.0
 _AFTER_S = 2.0
 _STALL_S = 60.0
+_SHOWN = 6
 _WARM_S = 4.0
 """Steady arrival before each kill."""
 
 
 class Pause(NamedTuple):
-    """What one kill did to binding; seconds."""
+    """What one kill did to binding: each pod's wait, the longest first, by its name; seconds.
 
-    waits: list[float]
+    ``gap_s`` is the longest time without a binding and ``gap_at_s`` when that began, from the kill on.
+    """
+
+    waits: list[tuple[float, str]]
     gap_s: float
+    gap_at_s: float
     level_s: float
+
+    def __str__(self) -> str:
+        shown = self.waits[:: max(1, len(self.waits) // _SHOWN)]
+        return (
+            f"longest gap {self.gap_s:.2f} s from {self.gap_at_s:+.2f} s on, level after {self.level_s:.1f} s; "
+            f"waits {', '.join(f'{wait:.2f} s ({key})' for wait, key in shown)}"
+        )
 
 
 class _Bench:
@@ -73,8 +85,7 @@ class _Bench:
         await self._arrivals.stop()
         pause = self._pause(killed, level if level is not None else time.monotonic())
         self.pauses[fault.kind].append(pause)
-        worst = max(pause.waits, default=0.0)
-        say(f"{fault.kind} {turn + 1}: {name} killed, longest wait {worst:.2f} s, level after {pause.level_s:.1f} s")
+        say(f"{fault.kind} {turn + 1}: {name} killed; {pause}")
         await self._up.restarted(name, pid)
         await self.judge.rest(f"{fault.kind} {turn + 1}")
         await self._clear(self._arrivals.pods[before:])
@@ -82,15 +93,15 @@ class _Bench:
     def _pause(self, killed: float, level: float) -> Pause:
         people, begun = self._people, killed - _BEFORE_S
         waits = [
-            bound - created
-            for created, bound in people.waits.values()
+            (bound - created, key)
+            for key, (created, bound) in people.waits.items()
             if created <= level and (created >= begun or bound >= killed)
         ]
         now = time.monotonic()
-        waits += [now - created for created in people.waiting.values() if created <= level]
+        waits += [(now - created, key) for key, created in people.waiting.items() if created <= level]
         moments = [begun, *(moment for moment in people.bound_at if begun <= moment <= level), level]
-        gap = max(later - earlier for earlier, later in itertools.pairwise(moments))
-        return Pause(waits, gap, level - killed)
+        gap, gap_at = max((later - earlier, earlier) for earlier, later in itertools.pairwise(moments))
+        return Pause(sorted(waits, reverse=True), gap, gap_at - killed, level - killed)
 
     async def _clear(self, names: list[str]) -> None:
         """Back to the standing population."""
@@ -126,7 +137,7 @@ async def _recovery(parameters: Parameters) -> BenchResult:
     ratios: dict[str, float] = {}
     ok = bench.judge.clean
     for fault in faults:
-        waits = sorted(wait for pause in bench.pauses[fault.kind] for wait in pause.waits)
+        waits = sorted(wait for pause in bench.pauses[fault.kind] for wait, _ in pause.waits)
         p99 = _quantile(waits, 0.99)
         figures |= {
             f"fault.{fault.kind}.p50_s": _quantile(waits, 0.5),
