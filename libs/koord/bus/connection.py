@@ -40,6 +40,7 @@ CONNECT_TIMEOUT_S = 2.0
 LOOK_TIMEOUT_S = 1.0
 # A question to JetStream that a dying leader took is never answered: ask again soon.
 API_TIMEOUT_S = 3.0
+QUICK_TIMEOUT_S = 1.0
 Hook = Callable[[], Awaitable[None]]
 
 
@@ -57,6 +58,8 @@ class Bus:
         self.name = name
         self.subjects = Subjects(cluster)
         self.js: JetStreamContext = client.jetstream(timeout=API_TIMEOUT_S)
+        # For cheap questions to a stream's leader, asked again and again while there is none.
+        self.js_quick: JetStreamContext = client.jetstream(timeout=QUICK_TIMEOUT_S)
         self.acks: Acks
         self._prepare: dict[str, Hook] = {}
         self._preparing: asyncio.Task[None] | None = None
@@ -70,6 +73,8 @@ class Bus:
         self._rotation = Rotation()
         # What the streams may hold, as :func:`koord.bus.streams.ensure_streams` was told last.
         self.limits: StreamLimits | None = None
+        # Since when the state stream seems to have lost messages (see :func:`koord.bus.streams.state_life`).
+        self.doubted_since: float | None = None
         # Resolves with the reason if the connection ends for good although nobody closed it (refused authorization).
         self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -347,7 +352,7 @@ class Bus:
             except Exception as error:
                 log.warning("NATS at %s: streams not ready after the reconnect: %s", self.url, error)
                 await asyncio.sleep(delay)
-                delay = min(delay * 2, 2.0)
+                delay = min(delay * 2, 0.4)
         log.info("NATS at %s: connected again", self.url)
         self.acks.resume()
         for hook in list(self._reconnect):

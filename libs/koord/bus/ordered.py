@@ -4,8 +4,10 @@ It reads with an ephemeral push consumer without acknowledgements, flow control 
 reconnect, a gap in the consumer's sequence, missing heartbeats or a vanished stream it starts over with a new consumer
 and says so to its sink; what a start over means is the sink's business (:mod:`koord.bus.statecache`).
 
-In a cluster the consumer may sit at a replica that lags, or is still being filled. So the stream's leader is asked
-first what the last message is, and the replay counts as complete only when that one, or a later one, has come.
+A replay is complete when nothing is pending at the consumer: then the last message of each subject has come. To count
+messages would be wrong, for objects that change during a replay move to its end. In a cluster the consumer may sit at a
+replica that lags, or is still being filled; so the stream's leader is asked first what the last message is, and that
+one, or a later one, must have come too.
 
 Nothing is unbounded: received messages wait in a backlog; when it is full the read loop of the connection pauses, TCP
 and flow control pass that on to the server. Work is done in slices of about 10 ms, the event loop runs in between.
@@ -78,7 +80,7 @@ class OrderedReader:
         self._subscription: Subscription | None = None
         self._consumer = ""
         self._sequence = 0
-        self._total = 0
+        self._confirmed = False
         self._caught_up = False
         self._alive = False
         self._opened = 0.0
@@ -136,7 +138,7 @@ class OrderedReader:
         await self._sink.starting()
         inbox = self._bus.nc.new_inbox()
         self._sequence = 0
-        self._total = -1
+        self._confirmed = False
         self._caught_up = False
         self._alive = True
         self._position = 0
@@ -162,16 +164,15 @@ class OrderedReader:
                 num_replicas=1,
             ),
         )
-        delivered = info.delivered.consumer_seq if info.delivered is not None else 0
-        self._total = (info.num_pending or 0) + delivered
-        if self._total == 0:
+        self._confirmed = True
+        if not info.num_pending and (info.delivered is None or not info.delivered.consumer_seq):
             self._complete()
             self._sink.pause()
 
     async def _last_sequence(self) -> int:
         """The number of the last message of ours that the stream's leader has; 0 if there is none."""
         try:
-            message = await self._bus.js.get_last_msg(self._stream, self._filter, direct=False)
+            message = await self._bus.js_quick.get_last_msg(self._stream, self._filter, direct=False)
         except nats.js.errors.NotFoundError:
             return 0
         return message.seq or 0
@@ -194,8 +195,8 @@ class OrderedReader:
         backlog.append((subject, reply, headers, body))
         self._backlog_bytes += len(body)
         self._alive = True
-        # Before the consumer is confirmed (total < 0) the read loop must go on: the confirmation comes through it.
-        if self._total >= 0 and (len(backlog) > BACKLOG_MESSAGES or self._backlog_bytes > BACKLOG_BYTES):
+        # Before the consumer is confirmed the read loop must go on: the confirmation comes through it.
+        if self._confirmed and (len(backlog) > BACKLOG_MESSAGES or self._backlog_bytes > BACKLOG_BYTES):
             self._full = True
             self._room.clear()
             return self._wait_for_room()
@@ -244,7 +245,7 @@ class OrderedReader:
         self._sequence = sequence
         self._position = int(tokens[5 + shift])
         self._sink.message(subject, headers, body, self._position)
-        if not self._caught_up and (sequence >= self._total or tokens[8 + shift] == b"0"):
+        if not self._caught_up and tokens[8 + shift] == b"0":
             self._complete()
 
     def _control(self, reply: bytes, headers: bytes) -> None:

@@ -25,7 +25,7 @@ import msgspec
 from koord.bus.client import header_value
 from koord.bus.connection import Bus
 from koord.bus.ordered import OrderedReader
-from koord.bus.streams import state_epoch
+from koord.bus.streams import state_life
 from koord.contracts.codec import ContractError
 from koord.contracts.state import HEADER, parse_header
 from koord.kube.resources import Resource
@@ -178,7 +178,7 @@ class StateCache(Generic[T]):
 
     async def starting(self) -> None:
         """A replay begins: which life of the stream is it?"""
-        epoch = await state_epoch(self._bus)
+        epoch, _ = await state_life(self._bus, self._processed, self.epoch)
         if epoch != self.epoch:
             if self.epoch:
                 log.warning("the state stream was made anew", resource=self.token, was=self.epoch, now=epoch)

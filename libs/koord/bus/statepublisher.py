@@ -140,8 +140,8 @@ class StatePublisher:
 
     async def _check_epoch(self) -> None:
         """After a reconnect: is it the stream we wrote to, with all that it confirmed?"""
-        epoch, last = await state_life(self._bus)
         confirmed = self._bus.acks.highest.get(self._bus.subjects.state_stream, 0)
+        epoch, last = await state_life(self._bus, confirmed, self.epoch)
         if epoch != self.epoch:
             reason = f"the state stream was made anew under epoch {epoch}"
         elif last < confirmed:

@@ -35,6 +35,8 @@ LEASE_TTL_S = 5.0
 DECISION_AGE_S = 86400.0
 # How long a JetStream that is just starting is waited for.
 PATIENCE_S = 15.0
+# Longer than a leader without followers believes to be one (10 s).
+STALE_S = 20.0
 # JetStream's own number for "no suitable peers for placement": too few servers are known, or up.
 _NO_PEERS = 10005
 
@@ -140,21 +142,36 @@ async def state_epoch(bus: Bus) -> str:
     return (await state_life(bus))[0]
 
 
-async def state_life(bus: Bus) -> tuple[str, int]:
-    """The state stream's epoch and the sequence of its last message. BusUnavailable as :func:`state_epoch`."""
+async def state_life(bus: Bus, known: int = 0, known_epoch: str = "") -> tuple[str, int]:
+    """The state stream's epoch and the sequence of its last message. BusUnavailable as :func:`state_epoch`.
+
+    ``known`` is a sequence that the stream is known to have had in ``known_epoch``. A cluster's answer that ends before
+    it is not believed for STALE_S: a leader that was parted from the others goes on answering until it finds out.
+    BusUnavailable then.
+    """
     name = bus.subjects.state_stream
     try:
-        info = await bus.js.stream_info(name)
+        info = await bus.js_quick.stream_info(name)
     except (nats.errors.Error, TimeoutError) as error:
         raise BusUnavailable(f"stream {name}: {_text(error)}") from error
-    return (info.config.metadata or {}).get(EPOCH, ""), info.state.last_seq
+    epoch, last = (info.config.metadata or {}).get(EPOCH, ""), info.state.last_seq
+    if last >= known or epoch != known_epoch or info.cluster is None or not info.cluster.name:
+        bus.doubted_since = None
+    else:
+        now = time.monotonic()
+        bus.doubted_since = bus.doubted_since or now
+        if now - bus.doubted_since < STALE_S:
+            raise BusUnavailable(
+                f"stream {name}: ends at {last}, {known} were confirmed; the answer may be a stale one"
+            )
+    return epoch, last
 
 
 async def _ensure(bus: Bus, wanted: StreamConfig) -> None:
     assert wanted.name is not None
     try:
         try:
-            held = await bus.js.stream_info(wanted.name)
+            held = await bus.js_quick.stream_info(wanted.name)
         except nats.js.errors.NotFoundError:
             try:
                 await bus.js.add_stream(wanted)
@@ -162,7 +179,7 @@ async def _ensure(bus: Bus, wanted: StreamConfig) -> None:
             except nats.js.errors.BadRequestError as error:
                 if error.err_code == _NO_PEERS:
                     raise
-                held = await bus.js.stream_info(wanted.name)  # another service was faster
+                held = await bus.js_quick.stream_info(wanted.name)  # another service was faster
         replicas = max(held.config.num_replicas or 1, wanted.num_replicas or 1)
         if _differs(held, wanted):
             metadata = {**(wanted.metadata or {}), **(held.config.metadata or {})}

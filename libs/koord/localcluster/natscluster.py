@@ -53,7 +53,6 @@ class NatsMember(NatsServer):
                 ],
                 # A route that is silent must be found out in seconds, not in minutes.
                 "ping_interval": "2s",
-                "connect_backoff": True,
             },
         }
 

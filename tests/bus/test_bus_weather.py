@@ -1,0 +1,184 @@
+"""Three nats-servers in bad weather under load: what was confirmed is never missing, and nothing hangs."""
+
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import AsyncIterator
+from shutil import rmtree
+
+import pytest
+import pytest_asyncio
+
+from koord.bus import failover
+from koord.bus.errors import BusUnavailable
+from koord.bus.leaders import stream_leader
+from koord.localcluster.natscluster import NatsCluster
+from tests.bus.conftest import until
+from tests.bus.traffic import Traffic, traffic
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+_numbers = itertools.count(1)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def three() -> AsyncIterator[NatsCluster]:
+    cluster = NatsCluster(3, weather=True)
+    await cluster.start()
+    yield cluster
+    await cluster.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def name(three: NatsCluster) -> AsyncIterator[str]:
+    """A cluster name of this test alone; afterwards the weather is fair again, whatever came of the test."""
+    yield f"w{os.getpid()}-{next(_numbers)}"
+    three.weather.clear()
+    for server in three.servers:
+        server.resume()
+        if server.pid is None:
+            await server.start()
+    await three.ready()
+
+
+async def leader(load: Traffic, kind: str = "state") -> str:
+    found = ""
+    deadline = time.monotonic() + 60
+    while not found:
+        assert time.monotonic() < deadline
+        try:
+            subjects = load.author.subjects
+            found = await stream_leader(load.author, getattr(subjects, f"{kind}_stream"))
+        except BusUnavailable:
+            await asyncio.sleep(0.1)
+    return found
+
+
+def others(three: NatsCluster, *names: str) -> list[str]:
+    return [server.name for server in three.servers if server.name not in names]
+
+
+def told(what: str, load: Traffic, since: float) -> None:
+    print(f"{what}: publishing paused {load.longest_pause(since):.1f} s at most, {len(load.sent)} decisions")
+
+
+async def whole(three: NatsCluster, load: Traffic) -> None:
+    """Until every stream has all its replicas again, so that the next loss is only one."""
+
+    async def current() -> bool:
+        subjects = load.author.subjects
+        for stream in (subjects.state_stream, subjects.decisions_stream, f"KV_{subjects.leases_bucket}"):
+            try:
+                found = (await load.author.js.stream_info(stream)).cluster
+            except Exception:
+                return False
+            peers = (found.replicas if found else None) or []
+            if len(peers) != 2 or not all(peer.current and not peer.offline for peer in peers):
+                return False
+        return True
+
+    await three.ready()
+    deadline = time.monotonic() + 60
+    while not await current():
+        assert time.monotonic() < deadline, "not all replicas are current"
+        await asyncio.sleep(0.1)
+
+
+async def test_the_leader_is_killed_and_clients_move_on(three: NatsCluster, name: str) -> None:
+    """SIGKILL of the stream's leader."""
+    async with traffic({"any": three.url}, name) as load:
+        victim = three.server(await leader(load))
+        since = time.monotonic()
+        await victim.kill()
+        await load.flowing()
+        told("SIGKILL of the leader", load, since)
+        await victim.start()
+        await load.judge()
+        await whole(three, load)
+
+
+async def test_the_leader_hangs_and_wakes_up_again(three: NatsCluster, name: str) -> None:
+    """SIGSTOP for longer than an election takes: what lies in the sleeper's sockets must do no harm later."""
+    async with traffic({"any": three.url}, name) as load:
+        victim = three.server(await leader(load))
+        since = time.monotonic()
+        victim.pause()
+        try:
+            await load.flowing()
+            told("SIGSTOP of the leader", load, since)
+        finally:
+            victim.resume()
+        await load.flowing()
+        await load.judge()
+        await whole(three, load)
+
+
+async def test_a_short_hang_of_the_server_of_all_clients_loses_nothing(three: NatsCluster, name: str) -> None:
+    server = three.server("nats-2")
+    async with traffic({"any": server.url}, name) as load:
+        since = time.monotonic()
+        for _ in range(3):
+            server.pause()
+            await asyncio.sleep(0.4)
+            server.resume()
+            await load.flowing()
+        told("three hangs of 0.4 s", load, since)
+        await load.judge()
+
+
+@pytest.mark.parametrize("silent", [False, True])
+async def test_a_server_that_is_parted_from_the_others_is_left(
+    three: NatsCluster, name: str, monkeypatch: pytest.MonkeyPatch, silent: bool
+) -> None:
+    """Its clients' connections stand, but nothing can be stored through it."""
+    monkeypatch.setattr(failover, "PROBE_EVERY_S", 0.5)
+    async with traffic(
+        {"any": three.url, "gateway": three.server("nats-1").url, "reader": three.server("nats-1").url}, name
+    ) as load:
+        since = time.monotonic()
+        three.weather.part(["nats-1"], others(three, "nats-1"), silent=silent)
+        await load.flowing()
+        told(f"a server parted ({'packets dropped' if silent else 'connections reset'})", load, since)
+        three.weather.clear()
+        await load.flowing()
+        await load.judge()
+        await whole(three, load)
+
+
+async def test_a_rolling_restart_is_hardly_noticed(three: NatsCluster, name: str) -> None:
+    async with traffic({"any": three.url}, name) as load:
+        since = time.monotonic()
+        for server in three.servers:
+            await server.restart(empty=False)
+            await whole(three, load)
+            await load.flowing()
+        told("rolling restart", load, since)
+        await load.judge()
+
+
+async def test_all_three_are_killed_at_once_and_come_back(three: NatsCluster, name: str) -> None:
+    async with traffic({"any": three.url}, name) as load:
+        since = time.monotonic()
+        await asyncio.gather(*(server.kill() for server in three.servers))
+        await until(lambda: not load.gateway.connected)
+        await asyncio.gather(*(server.start() for server in three.servers))
+        await load.flowing()
+        told("all three killed", load, since)
+        await load.judge()
+        await whole(three, load)
+
+
+async def test_a_server_that_lost_its_disk_is_filled_again_and_shows_nothing_half(
+    three: NatsCluster, name: str
+) -> None:
+    async with traffic({"any": three.url, "reader": three.server("nats-3").url}, name) as load:
+        victim = three.server("nats-3")
+        since = time.monotonic()
+        await victim.kill()
+        for path in victim._data():
+            rmtree(path)
+        await victim.start()
+        await load.flowing()
+        told("a store lost", load, since)
+        await load.judge()
+        await whole(three, load)
