@@ -30,6 +30,8 @@ _READY_S = 50.0
 _READY_EACH_S = 4.0
 """Processes that start at once share the machine."""
 _POLL_S = 0.05
+API_TIMEOUT_S = "2"
+"""The embedded API server works on no request longer, and none outlives its process."""
 
 
 class LocalOptions(msgspec.Struct, frozen=True):
@@ -202,6 +204,8 @@ class LocalCluster:
         }
         if self.options.log_level or not self._says("log", "level"):
             env["KOORD_LOG__LEVEL"] = self.options.log_level or "warning"
+        if not self.options.kubeconfig and not self._says("gateway", "api_timeout_s"):
+            env["KOORD_GATEWAY__API_TIMEOUT_S"] = API_TIMEOUT_S
         if self.options.scheduler_names or not self._says("scheduler", "names"):
             env["KOORD_SCHEDULER__NAMES"] = json.dumps(names)
         if self._otlp:
