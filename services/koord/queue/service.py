@@ -170,7 +170,8 @@ class QueueService:
     def _on_runtime(self, published: QuotaRuntime) -> None:
         """How much of max the quota service lets in at most; what is let in right now stands in the ledger."""
         try:
-            changed = self.engine.on_ceiling(Fraction(published.ceiling))
+            above, _, below = published.ceiling.partition("/")
+            changed = self.engine.on_ceiling(Fraction(int(above), int(below or 1)))
         except (ValueError, ZeroDivisionError):
             self._host.log.warning("runtime quotas name no ceiling, the last one stays", ceiling=published.ceiling)
             return
