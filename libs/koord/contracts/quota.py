@@ -24,7 +24,7 @@ class QuotaState(msgspec.Struct, frozen=True, omit_defaults=True):
 class QuotaRuntime(msgspec.Struct, frozen=True, omit_defaults=True):
     """All quotas of one tree; ``version`` grows with each computation of one leader.
 
-    ``ceiling``: max times this (a whole number, a decimal or ``a/b``) is the most that is ever admitted to a queue.
+    ``ceiling``: max times this (a whole number or ``a/b``) is the most that is ever admitted to a queue.
     """
 
     tree: str

@@ -47,6 +47,7 @@ RAYCLUSTERS = Resource("ray.io", "v1", "rayclusters", "RayCluster")
 QUEUES = Resource("scheduling.x-k8s.io", "v1alpha1", "queues", "Queue")
 QUEUE_UNITS = Resource("scheduling.x-k8s.io", "v1alpha1", "queueunits", "QueueUnit")
 ELASTIC_QUOTAS = Resource("scheduling.sigs.k8s.io", "v1alpha1", "elasticquotas", "ElasticQuota")
+ELASTIC_QUOTA_PROFILES = Resource("quota.koordinator.sh", "v1alpha1", "elasticquotaprofiles", "ElasticQuotaProfile")
 POD_GROUPS = Resource("scheduling.sigs.k8s.io", "v1alpha1", "podgroups", "PodGroup")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 
@@ -65,6 +66,7 @@ ALL: tuple[Resource, ...] = (
     QUEUES,
     QUEUE_UNITS,
     ELASTIC_QUOTAS,
+    ELASTIC_QUOTA_PROFILES,
     POD_GROUPS,
     CRDS,
 )
@@ -76,6 +78,7 @@ WATCHED: tuple[Resource, ...] = (
     PRIORITY_CLASSES,
     NODES,
     ELASTIC_QUOTAS,
+    ELASTIC_QUOTA_PROFILES,
     QUEUES,
     QUEUE_UNITS,
     POD_GROUPS,

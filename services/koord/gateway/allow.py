@@ -12,6 +12,7 @@ from typing import Final
 from koord.contracts.decisions import KINDS, Bind, BindMember, Create, Decision, Delete, ObjectRef, Patch, RecordEvents
 from koord.kube.resources import (
     BY_TOKEN,
+    ELASTIC_QUOTA_PROFILES,
     ELASTIC_QUOTAS,
     JOBS,
     NAMESPACES,
@@ -41,7 +42,8 @@ ALLOWED: Mapping[tuple[str, str], frozenset[str]] = {
     ("queue", "patch"): _tokens(QUEUE_UNITS, QUEUES, *_JOB_KINDS),
     ("queue", "delete"): _tokens(QUEUE_UNITS, QUEUES),
     ("quota", "create"): _tokens(ELASTIC_QUOTAS, NAMESPACES),
-    ("quota", "patch"): _tokens(ELASTIC_QUOTAS),
+    ("quota", "patch"): _tokens(ELASTIC_QUOTAS, ELASTIC_QUOTA_PROFILES),
+    ("quota", "evict"): _tokens(PODS),
 }
 """Events may be recorded by every service on every object; they are best effort and limited in rate."""
 

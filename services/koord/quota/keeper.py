@@ -20,6 +20,7 @@ from koord.kube.protocol.quota import (
     REQUEST,
     ROOT_QUOTA,
     RUNTIME,
+    SYSTEM_QUOTA,
     allows_lending,
     is_preemptible,
     quota_label,
@@ -307,6 +308,14 @@ class Keeper:
                 self._to_show.discard(name)
             else:
                 yield quota, patch
+
+    def overusable(self) -> Iterable[tuple[str, Mapping[str, int], Mapping[str, int]]]:
+        """Name, used and runtime of every quota of which something may be taken back."""
+        self.compute()
+        for name, sums in self._sums.items():
+            node = self.tree.get(name)
+            if node is not None and name not in (ROOT_QUOTA, SYSTEM_QUOTA):
+                yield name, sums.used, self.runtime_of(node)
 
     def items_of(self, name: str) -> tuple[str, ...]:
         """The ledger items of a quota."""

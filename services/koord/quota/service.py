@@ -14,18 +14,30 @@ from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
 from koord.bus.statecache import Change, StateCache
 from koord.contracts.codec import ContractError, encode
-from koord.contracts.decisions import Create, Decision, EventNote, ObjectRef, Patch, RecordEvents
+from koord.contracts.decisions import Create, Decision, EventNote, Evict, ObjectRef, Patch, RecordEvents
 from koord.contracts.results import Result
-from koord.kube.meta import PartialObject, split_key
+from koord.kube.meta import ObjectMeta, PartialObject, split_key
 from koord.kube.protocol.queue import MAX_DEPTH, POLICY_BLOCK, POLICY_FIFO, integer
 from koord.kube.quantity import QuantityError
 from koord.kube.queues import NAMESPACE as QUEUE_NAMESPACE
 from koord.kube.queues import Queue
-from koord.kube.quotas import ElasticQuota
-from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, NODES, PODS, QUEUE_UNITS, QUEUES
+from koord.kube.quotas import ElasticQuota, ElasticQuotaProfile
+from koord.kube.resources import (
+    ELASTIC_QUOTA_PROFILES,
+    ELASTIC_QUOTAS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    QUEUE_UNITS,
+    QUEUES,
+)
+from koord.kube.selectors import SelectorError
 from koord.quota.idle import DEPTH, Order
 from koord.quota.keeper import Keeper
 from koord.quota.limitwriter import LimitWriter
+from koord.quota.notes import note
+from koord.quota.profiles import Profiles, Step
+from koord.quota.revoking import Revoker
 from koord.quota.settings import QuotaSettings
 from koord.quota.special import namespace_object, special_quotas
 from koord.quota.views import NodeBrief, PodBrief, UnitBrief
@@ -48,6 +60,7 @@ PATIENCE_S = 10.0
 _quotas = gauge("koord_quota_quotas", "Quotas in force")
 _pods = gauge("koord_quota_pods", "Live pods counted")
 _written = counter("koord_quota_writebacks", "ElasticQuota objects patched")
+_revoked = counter("koord_quota_pods_revoked", "Pods whose eviction was decided because their quota is overused")
 _fills = histogram("koord_quota_fill_seconds", "Computing runtimes and limits anew")
 
 
@@ -58,6 +71,10 @@ class QuotaService:
         self._host = host
         self._settings = settings
         self._keeper = Keeper(settings.rules())
+        self._profiles = Profiles()
+        self._revoker = Revoker(self._keeper, settings.delay_evict_s)
+        self._revoked_s = 0.0
+        self._notes: list[EventNote] = []
         self._publisher = DecisionPublisher(host.bus, "quota")
         self._publisher.on_result(self._on_result)
         self._limits = LimitWriter(self._keeper, host.bus, host.ledger, host.log)
@@ -65,6 +82,7 @@ class QuotaService:
         self._published_s = 0.0
         self._under_way: dict[str, tuple[str, float]] = {}
         self._owner_of: dict[str, str] = {}
+        self._steps: dict[str, Step] = {}
         self._numbers = 0
         bus, bad = host.bus, self._on_bad
         self._namespaces = StateCache(bus, NAMESPACES, PartialObject)
@@ -73,10 +91,14 @@ class QuotaService:
         self._units = StateCache(bus, QUEUE_UNITS, UnitBrief, self._on_unit, on_bad=bad)
         self._queues = StateCache(bus, QUEUES, Queue, self._on_queue, on_bad=bad)
         self._nodes = StateCache(bus, NODES, NodeBrief, self._on_node, on_bad=bad)
+        self._profile_objects = StateCache(
+            bus, ELASTIC_QUOTA_PROFILES, ElasticQuotaProfile, self._on_profile, on_bad=bad
+        )
         self._caches: tuple[StateCache[Any], ...] = (
             self._namespaces,
             self._nodes,
             self._quotas,
+            self._profile_objects,
             self._queues,
             self._units,
             self._pods,
@@ -163,12 +185,26 @@ class QuotaService:
         elif change.old is not None:
             self._under_way.pop(change.key, None)
             self._keeper.drop_quota(change.old)
+        self._profiles.dirty = True
         self._changed.set()
+
+    def _on_profile(self, change: Change[ElasticQuotaProfile]) -> None:
+        self._under_way.pop(f"profile {change.key}", None)
+        if change.new is None:
+            self._profiles.drop(change.key)
+            return
+        try:
+            self._profiles.put(change.key, change.new)
+        except SelectorError as error:
+            self._host.log.warning("a profile is not in force", profile=change.key, error=str(error))
+            self._notes.append(note(ELASTIC_QUOTA_PROFILES, change.new.metadata, "InvalidProfile", str(error)))
 
     def _on_node(self, change: Change[NodeBrief]) -> None:
         if change.new is None:
             self._keeper.drop_node(change.key)
+            self._profiles.drop_node(change.key)
         else:
+            self._profiles.put_node(change.key, change.new)
             try:
                 self._keeper.put_node(change.key, change.new)
             except QuantityError as error:
@@ -216,6 +252,12 @@ class QuotaService:
         if held is not None and held[0] == result.id and result.outcome != "done":
             del self._under_way[key]
             self._host.log.info("a write was not taken", object=key, outcome=result.outcome, reason=result.reason)
+        step = self._steps.pop(result.id, None)
+        if step is not None and result.outcome not in ("done", "conflict"):
+            self._profiles.dirty = True
+            reason = "CreateQuotaFailed" if step.kind == "create" else "UpdateQuotaFailed"
+            text = f"quota {step.profile.metadata.namespace}/{step.profile.spec.quota_name}: {result.reason}"
+            self._notes.append(note(ELASTIC_QUOTA_PROFILES, step.profile.metadata, reason, text))
 
     # Once a second ------------------------------------------------------------------------------------------------
 
@@ -224,6 +266,8 @@ class QuotaService:
         decisions: list[tuple[Decision, TraceContext]] = []
         self._ensure_objects(decisions)
         keeper.look_for_parents()
+        self._keep_profiles(decisions)
+        self._revoke(decisions)
         self._tell_problems(decisions)
         self._write_back(decisions)
         try:
@@ -254,32 +298,53 @@ class QuotaService:
             if self._put(decisions, quota.key, Patch(self._id(), target, msgspec.json.encode(patch))):
                 _written.inc()
 
+    def _keep_profiles(self, decisions: list[tuple[Decision, TraceContext]]) -> None:
+        """Root quotas as the profiles say."""
+        if not self._profiles.dirty:
+            return
+        self._profiles.dirty = False
+        for step in self._profiles.steps(self._quotas.items):
+            self._profiles.dirty = True  # until the objects show it
+            profile, name = step.profile.metadata, step.profile.spec.quota_name
+            key, body, id_ = f"{profile.namespace}/{name}", msgspec.json.encode(step.body), self._id()
+            decision: Decision
+            if step.kind == "create":
+                decision = Create(id_, ELASTIC_QUOTAS.token, profile.namespace, name, body)
+            elif step.kind == "patch":
+                uid = self._quotas.items[key].metadata.uid
+                decision = Patch(id_, ObjectRef(ELASTIC_QUOTAS.token, profile.namespace, name, uid), body)
+            else:
+                key = f"profile {profile.key}"
+                target = ObjectRef(ELASTIC_QUOTA_PROFILES.token, profile.namespace, profile.name, profile.uid)
+                decision = Patch(id_, target, body)
+            if self._put(decisions, key, decision):
+                self._steps[id_] = step
+
+    def _revoke(self, decisions: list[tuple[Decision, TraceContext]]) -> None:
+        """Evict pods of quotas that use more than they may for too long; never on an incomplete picture."""
+        settings, now = self._settings, time.monotonic()
+        if not (settings.monitor_all_quotas and settings.enable_runtime_quota):
+            return
+        if now - self._revoked_s < settings.revoke_interval_s or not all(cache.is_synced for cache in self._caches):
+            return
+        self._revoked_s = now
+        for revocation in self._revoker.due(self._pods.items, now):
+            for pod in revocation.pods:
+                target = ObjectRef(PODS.token, pod.namespace, pod.name, pod.uid)
+                decisions.append((Evict(self._id(), target, revocation.reason), TraceContext.new(sampled=False)))
+                meta = ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
+                self._notes.append(note(PODS, meta, "QuotaRevoked", revocation.reason))
+                self._host.log.info("a pod is evicted", pod=f"{pod.namespace}/{pod.name}", reason=revocation.reason)
+            _revoked.inc(len(revocation.pods))
+
     def _tell_problems(self, decisions: list[tuple[Decision, TraceContext]]) -> None:
         problems, self._keeper.problems = self._keeper.problems, []
-        if not problems:
-            return
-        now_ns = time.time_ns()
-        notes = [
-            EventNote(
-                target=ObjectRef(
-                    ELASTIC_QUOTAS.token,
-                    each.quota.metadata.namespace,
-                    each.quota.metadata.name,
-                    each.quota.metadata.uid,
-                ),
-                kind=ELASTIC_QUOTAS.kind,
-                api_version=ELASTIC_QUOTAS.api_version,
-                type="Warning",
-                reason=each.reason,
-                note=each.text,
-                controller="koord-quota",
-                time_ns=now_ns,
-            )
-            for each in problems
-        ]
         for each in problems:
             self._host.log.warning("a quota is not in force", quota=each.quota.key, reason=each.reason, error=each.text)
-        decisions.append((RecordEvents(self._id(), notes), TraceContext.new(sampled=False)))
+            self._notes.append(note(ELASTIC_QUOTAS, each.quota.metadata, each.reason, each.text))
+        notes, self._notes = self._notes, []
+        if notes:
+            decisions.append((RecordEvents(self._id(), notes), TraceContext.new(sampled=False)))
 
     def _put(self, decisions: list[tuple[Decision, TraceContext]], key: str, decision: Decision) -> bool:
         """Decide about an object unless a write of it is under way."""

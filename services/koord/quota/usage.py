@@ -171,6 +171,14 @@ class Usage:
         """What a quota's admitted units, and its pods with a node that belong to none, occupy."""
         return self._occupied.get(quota, _NONE)
 
+    def revocable(self, quota: str) -> list[tuple[str, Amounts]]:
+        """A quota's own pods with a node that may be evicted, by key, and what each uses."""
+        return [
+            (key, pod.request)
+            for key, pod in self._pods.items()
+            if pod.quota == quota and pod.assigned and pod.preemptible
+        ]
+
     def asked(self) -> dict[str, dict[str, int]]:
         """:meth:`asked_by` of every quota."""
         return {quota: dict(amounts) for quota, amounts in self._asked.items()}

@@ -133,6 +133,7 @@ def test_koords_own_definitions_are_served(client: Client, namespace: str) -> No
         "/apis/scheduling.x-k8s.io/v1alpha1/queueunits",
         "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas",
         "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups",
+        "/apis/quota.koordinator.sh/v1alpha1/elasticquotaprofiles",
     ):
         assert client.get(path).code == 200, path
 

@@ -24,6 +24,8 @@ LEGACY_PREEMPTIBLE: Final = "quota.scheduling.alibabacloud.com/preemptible"
 SHARED_WEIGHT: Final = PREFIX + "shared-weight"
 TOTAL_RESOURCE: Final = PREFIX + "total-resource"
 UNSCHEDULABLE_RESOURCE: Final = PREFIX + "unschedulable-resource"
+RESOURCE_KEYS: Final = PREFIX + "resource-keys"
+"""Annotation of a profile: the resources of which its quota gets a min and a max."""
 NAMESPACES: Final = PREFIX + "namespaces"
 RUNTIME: Final = PREFIX + "runtime"
 REQUEST: Final = PREFIX + "request"
@@ -81,13 +83,22 @@ def is_preemptible(labels: Mapping[str, str]) -> bool:
 
 def bound_namespaces(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """The namespaces a quota is bound to; AnnotationError if the text is no JSON list of strings."""
-    text = annotations.get(NAMESPACES)
+    return _list(annotations, NAMESPACES, "namespaces")
+
+
+def resource_keys(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """The resources a profile names, none without the annotation; AnnotationError as :func:`bound_namespaces`."""
+    return _list(annotations, RESOURCE_KEYS, "resources")
+
+
+def _list(annotations: Mapping[str, str], key: str, of: str) -> tuple[str, ...]:
+    text = annotations.get(key)
     if not text:
         return ()
     try:
         return tuple(_names.decode(text))
     except msgspec.MsgspecError as error:
-        raise AnnotationError(f"annotation {NAMESPACES}: must be a JSON list of namespaces: {error}") from None
+        raise AnnotationError(f"annotation {key}: must be a JSON list of {of}: {error}") from None
 
 
 def resource_list(annotations: Mapping[str, str], key: str) -> dict[str, str | int | float] | None:
