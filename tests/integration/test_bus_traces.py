@@ -24,7 +24,8 @@ from tests.integration.conftest import MANIFESTS, Up
 pytestmark = pytest.mark.slow
 
 JOBS = {"mnist-ps": "tfjob", "resnet-ddp": "pytorchjob", "tune-batch": "rayjob", "etl": "job"}
-UNSENT = {"Evict", "Delete", "EpochHint", "PodExplanation", "Refusal", "SettleBindings", "BindingsSettled"}
+FAULTS = {"SettleBindings", "BindingsSettled", "RaiseBarrier", "BarrierRaised"}
+UNSENT = {"Evict", "Delete", "EpochHint", "PodExplanation", "Refusal", *FAULTS}
 """Kinds that nothing in these tests is bound to send, or that are replies on inboxes."""
 
 
