@@ -1,5 +1,6 @@
 """Work that keeps coming at a steady rate: single pods, gangs of eight, and jobs of four that pass through the queue.
 
+Gangs and jobs are of a quota that borrows all it has, so their way leads through the quota service's runtimes, too.
 Open loop: each arrival has its moment, whatever became of the earlier ones. The generator shares the cores with
 everything it measures, so it sends bytes made once per kind through the gateway's lean client.
 """
@@ -44,7 +45,7 @@ class Arrivals:
         """Names of the pods created and not deleted, the oldest first."""
 
     async def setup(self) -> None:
-        """The namespace and the quota that all of it uses, with more room than any cluster has."""
+        """The namespace, and the quota of gangs and jobs: it borrows all it uses and may have more than there is."""
         await self._send("POST", "/api/v1/namespaces", _encode({"metadata": {"name": NAMESPACE}}))
         limit = {"cpu": "10000000", "memory": "100000Ti"}
         quota = {
@@ -150,7 +151,7 @@ class Arrivals:
 
     def _gang(self) -> list[Create]:
         name = f"gang-{self._number:06d}"
-        labels = {f"{_GANG}/name": name, f"{_GANG}/min-available": str(GANG_SIZE)}
+        labels = {_QUOTA_LABEL: QUOTA, f"{_GANG}/name": name, f"{_GANG}/min-available": str(GANG_SIZE)}
         return [partial(self._pod, _single(labels)) for _ in range(GANG_SIZE)]
 
     async def _send(self, verb: str, path: str, body: bytes = b"") -> None:
@@ -167,7 +168,7 @@ def _single(labels: dict[str, str] | None = None) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"labels": {_QUOTA_LABEL: QUOTA} | (labels or {})},
+        "metadata": {"labels": {"app": "load"} | (labels or {})},
         "spec": {"schedulerName": "koord-scheduler", "containers": [_container("main", "100m", "128Mi")]},
     }
 
