@@ -127,12 +127,13 @@ def test_amounts_are_for_people() -> None:
         "label": "  team",
         "min": {},
         "max": {"cpu": "2", "nvidia.com/gpu": "1"},
+        "runtime": {"cpu": "2"},
         "used": {"cpu": "1"},
         "request": {},
     }
     assert by_resource(row) == [
-        {"label": "  team", "resource": "cpu", "min": "", "max": "2", "used": "1", "request": ""},
-        {"label": " ", "resource": "gpu", "min": "", "max": "1", "used": "", "request": ""},
+        {"label": "  team", "resource": "cpu", "min": "", "max": "2", "runtime": "2", "used": "1", "request": ""},
+        {"label": " ", "resource": "gpu", "min": "", "max": "1", "runtime": "", "used": "", "request": ""},
     ]
 
 

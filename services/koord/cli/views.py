@@ -52,7 +52,7 @@ def readable(resources: Object) -> Row:
 
 def by_resource(row: Row) -> list[Row]:
     """A quota's row as one row a resource, for where four lists side by side do not fit."""
-    lists = ("min", "max", "used", "request")
+    lists = ("min", "max", "runtime", "used", "request")
     names = [name for name in _SHOWN if any(name in row[key] for key in lists)] or [""]
     rows: list[Row] = []
     for name in names:
@@ -157,7 +157,7 @@ def quotas(quota_objects: Iterable[Object], now: float) -> list[Row]:
 
 def _quota_row(quota: Object, depth: int, now: float) -> Row:
     meta, spec = _meta(quota), quota.get("spec") or {}
-    request = (meta.get("annotations") or {}).get(quota_keys.REQUEST)
+    annotations = meta.get("annotations") or {}
     return {
         "name": meta["name"],
         "namespace": meta["namespace"],
@@ -166,7 +166,8 @@ def _quota_row(quota: Object, depth: int, now: float) -> Row:
         "min": spec.get("min") or {},
         "max": spec.get("max") or {},
         "used": (quota.get("status") or {}).get("used") or {},
-        "request": _resources(request),
+        "runtime": _resources(annotations.get(quota_keys.RUNTIME)),
+        "request": _resources(annotations.get(quota_keys.REQUEST)),
         "age": age(quota, now),
     }
 

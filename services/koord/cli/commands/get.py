@@ -30,7 +30,10 @@ _COLUMNS: dict[Noun, dict[str, str]] = {
         "namespace": "NAMESPACE", "name": "JOB", "kind": "KIND", "queue": "QUEUE", "phase": "PHASE",
         "ready": "RUNNING", "priority": "PRIORITY", "age": "AGE", "message": "MESSAGE",
     },
-    Noun.quotas: {"label": "QUOTA", "min": "MIN", "max": "MAX", "used": "USED", "request": "REQUEST", "age": "AGE"},
+    Noun.quotas: {
+        "label": "QUOTA", "min": "MIN", "max": "MAX", "runtime": "RUNTIME", "used": "USED", "request": "REQUEST",
+        "age": "AGE",
+    },
     Noun.nodes: {
         "name": "NODE", "status": "STATUS", "pods": "PODS", "taken": "TAKEN", "allocatable": "ALLOCATABLE",
         "age": "AGE",
@@ -40,7 +43,8 @@ _COLUMNS: dict[Noun, dict[str, str]] = {
     },
 }  # fmt: skip
 _BY_RESOURCE = {
-    "label": "QUOTA", "resource": "RESOURCE", "min": "MIN", "max": "MAX", "used": "USED", "request": "REQUEST",
+    "label": "QUOTA", "resource": "RESOURCE", "min": "MIN", "max": "MAX", "runtime": "RUNTIME", "used": "USED",
+    "request": "REQUEST",
 }  # fmt: skip
 # What a narrow terminal does without, first to last.
 _SPARE = ("priority", "policy", "age", "kind", "queue")
