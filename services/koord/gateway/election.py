@@ -22,7 +22,7 @@ from koord.telemetry.logs import get_logger
 
 log = get_logger("koord.gateway.election")
 
-MARGIN_S = 0.75
+MARGIN_S = 0.5
 """The role is given up this long before another may take it."""
 SKEW_S = 0.5
 """How far two clocks may be apart."""
@@ -64,7 +64,7 @@ class LeaseElection:
         namespace: str = "koord-system",
         name: str = "koord-gateway",
         duration_s: float = 3.0,
-        renew_s: float = 1.0,
+        renew_s: float = 0.75,
         is_dead: Callable[[str], bool] | None = None,
         on_standby: Callable[[], None] | None = None,
     ) -> None:

@@ -51,7 +51,7 @@ class Gateway:
         client = LeanClient(access, connections=settings.connections, timeout_s=settings.request_timeout_s)
         api = Api(client, access)
         # The Lease has connections of its own: it must be renewed however many writes wait.
-        lease_client = LeanClient(access, connections=1, timeout_s=settings.lease_duration_s / 2)
+        lease_client = LeanClient(access, connections=1, timeout_s=settings.lease_duration_s)
         election = LeaseElection(
             Api(lease_client, access),
             self._host.incarnation,

@@ -22,4 +22,4 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     lease_namespace: str = "koord-system"
     lease_name: str = "koord-gateway"
     lease_duration_s: float = 3.0
-    lease_renew_s: float = 1.0
+    lease_renew_s: float = 0.75
