@@ -17,7 +17,7 @@ from koord.cli.benchmarks.population import MISFIT, Population
 from koord.gateway.leanclient import LeanClient
 
 NAMESPACE = "load"
-QUOTA = "load"
+QUOTA = "borrowing"
 GANG_SIZE = 8
 JOB_SIZE = 4
 _AT_ONCE = 32
