@@ -83,8 +83,9 @@ def test_the_setting_in_file_environment_and_flag(tmp_path: Path, monkeypatch: p
         local_settings(file, None)
 
 
-def test_bad_replicas_are_wrong_usage() -> None:
-    command = [sys.executable, "-m", "koord.cli.main", "up", "--replicas", "gatewy=2"]
+@pytest.mark.parametrize("name", ["up", "demo"])
+def test_bad_replicas_are_wrong_usage(name: str) -> None:
+    command = [sys.executable, "-m", "koord.cli.main", name, "--replicas", "gatewy=2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "replicas: 'gatewy': no service that is run here" in done.stderr

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from koord.cli.errors import CommandError
+from koord.cli.errors import CommandError, UsageProblem
 from koord.cli.loop import run
 from koord.cli.output import table
 
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 def demo(
     nodes: Annotated[int, typer.Option("--nodes", min=20, help="Fake nodes.")] = 1000,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Jobs of the four kinds.")] = 200,
+    replicas: Annotated[
+        str | None,
+        typer.Option(
+            "--replicas", metavar="N", help="Processes of each service, or gateway=2,scheduler=3.", show_default=False
+        ),
+    ] = None,
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the summary here.", show_default=False)
     ] = None,
@@ -34,12 +40,17 @@ def demo(
     """
     from koord.cli.clusters import check_target
     from koord.cli.demo.play import DemoOptions, play
+    from koord.cli.replicas import SERVICES, parse
 
+    try:
+        processes = parse(replicas, SERVICES) if replicas is not None else {}
+    except ValueError as error:
+        raise UsageProblem(f"--replicas: {error}") from error
     if json is not None:
         check_target("--json", json)
     console = Console(highlight=False)
     log = Path(tempfile.mkstemp(prefix="koord-demo-", suffix=".log")[1])
-    options = DemoOptions(nodes=nodes, gpu_nodes=max(10, nodes * 6 // 100), jobs=jobs)
+    options = DemoOptions(nodes=nodes, gpu_nodes=max(10, nodes * 6 // 100), jobs=jobs, replicas=processes)
     with Live(console=console, auto_refresh=False, transient=False) as live:
 
         def show(view: RenderableType) -> None:

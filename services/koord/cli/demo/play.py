@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,14 @@ _ACT_S = 8.0
 
 
 class DemoOptions(msgspec.Struct, frozen=True):
-    """How big the demo is and how long it may take, in seconds from the first job on."""
+    """How big the demo is and how long it may take, in seconds from the first job on. ``replicas`` by service."""
 
     nodes: int = 1000
     gpu_nodes: int = 60
     jobs: int = 200
     run_s: float = 3.0
     timeout_s: float = 150.0
+    replicas: Mapping[str, int] = {}
 
 
 class QueueSummary(msgspec.Struct):
@@ -97,7 +98,9 @@ async def play(options: DemoOptions, show: Show, say: Callable[[str], None], log
     with log.open("w", encoding="utf-8") as file:
         sink = lambda line: print(line, file=file, flush=True)  # noqa: E731
         say(f"starting {options.nodes} nodes and five services")
-        local = LocalOptions(cluster="demo", nodes=options.nodes, gpu_nodes=options.gpu_nodes)
+        local = LocalOptions(
+            cluster="demo", nodes=options.nodes, gpu_nodes=options.gpu_nodes, replicas=options.replicas
+        )
         async with LocalCluster(local, sink=sink) as cluster, await connect(cluster.kubeconfig) as api:
             history = History(api)
             await history.start()
