@@ -32,6 +32,13 @@ def test_a_pod_without_a_quota_takes_its_node_only() -> None:
     assert pod_takes({}, "n1", (), unit_owned=False) == (Take("node/n1", {"pods": 1}),)
 
 
+def test_a_pod_that_must_not_be_preempted_takes_from_the_guarantee_of_its_leaf() -> None:
+    plain = pod_takes(REQUEST, "n1", ("leaf", "top"), unit_owned=True)
+    takes = pod_takes(REQUEST, "n1", ("leaf", "top"), unit_owned=True, preemptible=False)
+    assert takes == (*plain, Take("guaranteed/leaf", ASKED))
+    assert pod_takes({}, "n1", (), unit_owned=True, preemptible=False) == (Take("node/n1", {"pods": 1}),)
+
+
 def test_a_unit_is_checked_on_every_level() -> None:
     assert unit_takes(REQUEST, ("leaf", "top")) == (Take("admitted/leaf", ASKED), Take("admitted/top", ASKED))
 

@@ -1,9 +1,19 @@
-"""Golden examples of spec 20 section 6 on quotas: runtime (G1 to G11), and what a limit lets pass (G12)."""
+"""Golden examples of spec 20 section 6 on quotas: runtime (G1 to G11), what a limit lets pass (G12), what is taken back
+(G13), and the total of a tree that a profile makes (G14)."""
 
+from typing import Any
+
+import msgspec
 import numpy as np
 
+from koord.contracts.quota import QuotaRuntime, QuotaState
+from koord.kube.meta import ObjectMeta
+from koord.kube.quotas import ElasticQuota, ElasticQuotaProfile, ElasticQuotaSpec
 from koord.quota.filling import Segments, fill, fill_one
+from koord.quota.overuse import Candidate, victims
+from koord.quota.profiles import Profiles
 from koord.quota.runtime import QuotaRow, RuntimeTree
+from koord.quota.views import NodeBrief
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Placed
 from tests.reference.quota import Child
@@ -31,6 +41,34 @@ def test_g12_only_requested_keys_are_looked_at(bed: Bed) -> None:
     plugin(bed).set_quota(quota("team", {"cpu": "10", "nvidia.com/gpu": "4"}))
     assert isinstance(place(bed, "gpu", "", resources={"nvidia.com/gpu": "1"}), Placed)
     assert isinstance(place(bed, "cpu", "1"), Diagnosis)
+
+
+def test_g12_the_runtime_is_the_limit() -> None:
+    bed = Bed()
+    bed.node("n", cpu=64_000)
+    plugin(bed).set_quota(quota("team", {"cpu": "40"}))
+    plugin(bed).set_runtime(QuotaRuntime("_", 1, [QuotaState("team", "quotas", runtime={"cpu": 10_000})]))
+    assert isinstance(place(bed, "a", "8"), Placed)
+    refused = place(bed, "b", "3")
+    assert isinstance(refused, Diagnosis)
+    assert "quotaName: team, runtime: cpu:10, used: cpu:8, pod's request: cpu:3" in refused.message
+    assert isinstance(place(bed, "c", "2"), Placed)
+
+
+def test_g12_pods_that_are_not_preemptible_stay_within_min() -> None:
+    bed = Bed()
+    bed.node("n", cpu=64_000)
+    meta = ObjectMeta(name="team", namespace="quotas", uid="team")
+    plugin(bed).set_quota(ElasticQuota(metadata=meta, spec=ElasticQuotaSpec(min={"cpu": "4"}, max={"cpu": "10"})))
+    assert isinstance(place(bed, "a", "3", preemptible="false"), Placed)
+    refused = place(bed, "b", "2", preemptible="false")
+    assert isinstance(refused, Diagnosis)
+    assert refused.message == (
+        "0/1 nodes are available: Insufficient non-preemptible quotas, quotaName: team, min: cpu:4, "
+        "nonPreemptibleUsed: cpu:3, pod's request: cpu:2, exceedDimensions: [cpu]."
+    )
+    assert isinstance(place(bed, "c", "2"), Placed)
+    assert isinstance(place(bed, "d", "1", preemptible="false"), Placed)
 
 
 # G1 to G11: runtime quotas. Plain integers per one resource.
@@ -167,3 +205,43 @@ def test_g11_guarantee() -> None:
     tree.compute()
     assert [tree.guaranteed(tree.row[name])["cpu"] for name in ("q1", "q2", "q3")] == [30, 25, 5]
     assert tree.runtime(tree.row["q2"])["cpu"] >= 25
+
+
+# G13 and G14
+
+
+def test_g13_who_is_revoked() -> None:
+    sizes = {1: (10, 20, 0), 2: (9, 10, 1), 3: (8, 20, 0), 4: (7, 40, 0)}
+    pods = [Candidate("ns", str(n), "", p, "", {"cpu": cpu, "mem": mem}) for n, (p, cpu, mem) in sizes.items()]
+    used = {"cpu": 90, "mem": 1}
+    assert {pod.name for pod in victims(pods, used, {"cpu": 50, "mem": 0})} == {"2", "4"}
+    assert {pod.name for pod in victims(pods, used, {"cpu": -1, "mem": -1})} == {"1", "2", "3", "4"}
+    assert victims(pods, used, {"cpu": 90, "mem": 1}) == []
+
+
+def test_g14_the_total_of_a_tree() -> None:
+    def node(ready: str) -> NodeBrief:
+        room = {"cpu": "10", "memory": "100Gi"}
+        status = {"allocatable": room, "conditions": [{"type": "Ready", "status": ready}]}
+        return msgspec.convert({"metadata": {"name": "n", "labels": {"pool": "a"}}, "status": status}, NodeBrief)
+
+    prefix = "quota.scheduling.koordinator.sh/"
+    profiles = Profiles()
+    spec: dict[str, Any] = {"quotaName": "root-a", "resourceRatio": "0.8"}
+    spec |= {"nodeSelector": {"matchLabels": {"pool": "a"}}, "quotaLabels": {"team": "x"}}
+    meta = {"name": "p", "namespace": "ns", "labels": {prefix + "tree-id": "t"}}
+    profiles.put("ns/p", msgspec.convert({"metadata": meta, "spec": spec}, ElasticQuotaProfile))
+    profiles.put_node("n1", node("True"))
+    profiles.put_node("n2", node("False"))
+    (step,) = profiles.steps({})
+    made = msgspec.convert(step.body, ElasticQuota)
+    assert (step.kind, made.key) == ("create", "ns/root-a")
+    assert made.metadata.annotations == {
+        prefix + "total-resource": '{"cpu":"16","memory":"160Gi"}',
+        prefix + "unschedulable-resource": '{"cpu":"8","memory":"80Gi"}',
+    }
+    labels = {prefix + "tree-id": "t", prefix + "is-root": "true", prefix + "profile": "p", "team": "x"}
+    assert made.metadata.labels == labels
+    assert made.spec.min == {"cpu": "16", "memory": "160Gi"}
+    assert made.spec.max == dict.fromkeys(("cpu", "memory"), "4611686018427387")
+    assert list(profiles.steps({made.key: made})) == []

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from koord.contracts.codec import encode
+from koord.contracts.quota import QuotaRuntime, QuotaState
 from koord.kube.meta import ObjectMeta
 from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.kube.quotas import ElasticQuotaSpec
@@ -35,7 +36,8 @@ def plugin(bed: Bed) -> ElasticQuota:
 
 def place(bed: Bed, name: str, cpu: str, team: str = "team", **resources: Any) -> Placed | Diagnosis:
     spec = requests(cpu, "", resources=resources.get("resources", {}))
-    return bed.engine.place_one(bed.pod(name, spec, labels={PREFIX + "name": team}))
+    labels = {PREFIX + "name": team, PREFIX + "preemptible": resources.get("preemptible", "true")}
+    return bed.engine.place_one(bed.pod(name, spec, labels=labels))
 
 
 def test_parents_are_checked(bed: Bed) -> None:
@@ -106,3 +108,31 @@ def test_explanations_travel_even_with_limits_beyond_any_amount(bed: Bed) -> Non
     [level] = books.levels({}, "default", {"cpu": 1000, "memory": 2 << 30})
     assert (level.limit, level.used, level.short) == ({"memory": 1 << 30}, {"cpu": 2000}, {"memory": 1 << 30})
     assert encode(level)
+
+
+def published(*states: QuotaState, tree: str = "_") -> QuotaRuntime:
+    return QuotaRuntime(tree, 1, list(states))
+
+
+def test_a_runtime_lowers_the_limit_and_never_lifts_it_above_max(bed: Bed) -> None:
+    books = plugin(bed)
+    books.set_quota(quota("team", {"cpu": "10", "memory": "1Gi"}))
+    assert books.limit_of("team") == {"cpu": 10_000, "memory": 1 << 30}
+    assert books.set_runtime(published(QuotaState("team", "quotas", runtime={"cpu": 4_000})))
+    assert not books.set_runtime(published(QuotaState("team", "quotas", runtime={"cpu": 4_000}, used={"cpu": 1})))
+    assert books.limit_of("team") == {"cpu": 4_000, "memory": 1 << 30}
+    books.set_runtime(published(QuotaState("team", "quotas", runtime={"cpu": 4_000}, limit={"cpu": 90_000})))
+    assert books.limit_of("team") == {"cpu": 10_000, "memory": 1 << 30}
+    books.set_quota(quota("team", {"cpu": "3"}))
+    assert books.limit_of("team") == {"cpu": 3_000}
+    assert books.set_runtime(published(tree="other")) is False
+    assert books.set_runtime(published())
+    assert books.limit_of("team") == {"cpu": 3_000}
+
+
+def test_a_quota_that_guarantees_nothing_takes_no_pod_that_must_stay(bed: Bed) -> None:
+    books = plugin(bed)
+    books.set_quota(quota("team", {"cpu": "10"}))
+    assert isinstance(place(bed, "a", "1", preemptible="false"), Diagnosis)
+    books.set_quota(quota("koordinator-default-quota", {"cpu": "10"}))
+    assert isinstance(place(bed, "b", "1", team="unknown", preemptible="false"), Placed)
