@@ -193,8 +193,9 @@ class MiniCluster:
             result = await self._delete(decision)
         elif isinstance(decision, Patch):
             result = await self._patch(decision)
+        elif isinstance(decision, Evict):
+            result = await self._evict(decision)
         else:
-            assert not isinstance(decision, Evict)
             raise AssertionError(f"unexpected {decision}")
         self.consumer.answer(delivery.service, result, delivery.trace or "")
         delivery.ack()
@@ -217,6 +218,14 @@ class MiniCluster:
         if old is None or old["metadata"]["uid"] != target.uid:
             return Result(decision.id, "gone", code=404)
         await self.delete(BY_TOKEN[target.resource], key)
+        return Result(decision.id, "done")
+
+    async def _evict(self, decision: Evict) -> Result:
+        key = f"{decision.target.namespace}/{decision.target.name}"
+        old = self.objects.get((decision.target.resource, key))
+        if old is None or old["metadata"]["uid"] != decision.target.uid:
+            return Result(decision.id, "gone", code=404)
+        await self.delete(BY_TOKEN[decision.target.resource], key)
         return Result(decision.id, "done")
 
     async def _patch(self, decision: Patch) -> Result:

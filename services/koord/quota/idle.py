@@ -8,7 +8,7 @@ it on, one waiting unit at a time (docs/decisions/005-idle-shares.md):
 1. Each line is walked in its order; who fits into what is left of the share gets it promised. Where a queue blocks
    behind its head, only those before the first that does not fit count.
 2. Room is idle where a level's total exceeds what is occupied and promised below it. It goes, unit by unit, to the
-   quota that has least per weight, among equals to the one that was helped least recently. Whoever is helped stays
+   quota that has least per weight, among equals to the one that was served least recently. Whoever is helped stays
    within the max of every level and the total of the tree.
 3. The first of a line that does not fit yet holds the line for a while: those behind get nothing that it needs.
 4. What a quota occupies beyond its share stays with it as long as nobody else can use it.
@@ -49,19 +49,17 @@ class _Blocked(msgspec.Struct, order=False):
     at: int
     line: list[Waiting]
     order: Order
+    turn: int
     next: int = 0
     holds: bool = True
 
 
 class IdleRoom:
-    """Remembers who was helped last and who holds the line since when; ``due_s``: when a hold ends."""
+    """Remembers who holds the line since when; ``due_s``: when a hold ends."""
 
     def __init__(self, hold_s: float = HOLD_S) -> None:
         self._hold_s = hold_s
         self._since: dict[str, float] = {}
-        self._helped: dict[str, str] = {}
-        self._turn: dict[str, int] = {}
-        self._turns = 0
         self.due_s: float | None = None
 
     def share(
@@ -72,7 +70,6 @@ class IdleRoom:
         ``below``: what is occupied in and below every row.
         ``order_of`` tells, of (queue, quota), how its units are handed out.
         """
-        self._remember(lines)
         self.due_s = None
         runtime, occupied = tree.runtimes, tree.occupied
         if not tree.names:
@@ -126,7 +123,7 @@ class IdleRoom:
                 if order.blocks:
                     break
             if rest:
-                blocked.append(_Blocked(name, at, rest, order))
+                blocked.append(_Blocked(name, at, rest, order, lines.turn_of(name)))
         return blocked
 
     # 2 and 3 ------------------------------------------------------------------------------------------------------
@@ -151,7 +148,6 @@ class IdleRoom:
                 asked = _by_line(room.tree, one)
                 why = room.take(each.at, asked)
                 if why is None:
-                    self._helped[one.key] = each.name
                     yield each.at, asked
                     heapq.heappush(heap, (*self._place(room, each), i))
                     break
@@ -170,15 +166,7 @@ class IdleRoom:
 
     def _place(self, room: "_Room", each: _Blocked) -> tuple[float, int, str]:
         """Least per weight first, then whose last turn is longest ago, then by name."""
-        return room.dominant(each.at), self._turn.get(each.name, 0), each.name
-
-    def _remember(self, lines: Lines) -> None:
-        """Who was helped and waits no more has had its turn."""
-        for key, name in list(self._helped.items()):
-            if key not in lines:
-                self._turns += 1
-                self._turn[name] = self._turns
-        self._helped.clear()
+        return room.dominant(each.at), each.turn, each.name
 
 
 def _by_line(tree: RuntimeTree, one: Waiting) -> list[tuple[int, int]]:

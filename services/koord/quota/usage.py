@@ -83,6 +83,8 @@ class Usage:
             if old == pod:
                 return
             self._count_pod(key, old, -1)
+            if assigned and not old.assigned and unit not in self._units:
+                self.lines.serve(quota)
             if old.unit and old.unit != unit:
                 self._forget(old.unit, key)
         self._pods[key] = pod
@@ -126,6 +128,8 @@ class Usage:
                 return
             self._count_unit(key, old, -1)
             self._units[key] = unit
+            if admitted and not old.admitted:
+                self.lines.serve(quota)
         self._count_unit(key, unit, 1)
 
     def drop_unit(self, key: str) -> None:

@@ -32,6 +32,17 @@ class Lines:
     def __init__(self) -> None:
         self._lines: dict[str, list[Waiting]] = {}
         self._where: dict[str, tuple[str, Waiting]] = {}
+        self._served: dict[str, int] = {}
+        self._turns = 0
+
+    def serve(self, quota: str) -> None:
+        """Somebody who waited for room in ``quota`` got it."""
+        self._turns += 1
+        self._served[quota] = self._turns
+
+    def turn_of(self, quota: str) -> int:
+        """Smaller the longer ago somebody of ``quota`` was served; 0: never."""
+        return self._served.get(quota, 0)
 
     def __contains__(self, key: object) -> bool:
         return key in self._where
