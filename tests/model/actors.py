@@ -1,0 +1,444 @@
+"""The real actors, each with gates around what it asks of others. One object is one life of one process."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from koord.accounting.takes import unit_takes
+from koord.bus.decisions import Delivery
+from koord.bus.statecache import StateCache
+from koord.contracts.asks import BarrierRaised, BindingsSettled, RaiseBarrier, SettleBindings
+from koord.contracts.codec import decode, encode
+from koord.contracts.decisions import ClaimRef, Decision, ObjectRef, Patch
+from koord.contracts.ledger import LedgerHint
+from koord.contracts.results import Result
+from koord.gateway.access import ApiAccess
+from koord.gateway.advancing import Advancer
+from koord.gateway.api import Api
+from koord.gateway.barrier import Barrier
+from koord.gateway.binding import Binder
+from koord.gateway.claimedpatch import ClaimedPatcher
+from koord.gateway.events import EventRecorder
+from koord.gateway.executor import Executor
+from koord.gateway.lanes import Lanes
+from koord.gateway.objects import read_object
+from koord.gateway.podindex import PodIndex
+from koord.gateway.settling import Settler
+from koord.gateway.writes import Writer
+from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_GROUPS, PODS, QUEUE_UNITS, Resource
+from koord.ledger.client import Ledger
+from koord.ledger.model import ClaimRequest, LedgerUnavailable, Member
+from koord.reconciler.hints import Hints
+from koord.reconciler.rebuilding import Superseded
+from koord.reconciler.settings import ReconcilerSettings
+from koord.reconciler.term import Term
+from koord.reconciler.world import World
+from koord.runtime.host import Host
+from koord.runtime.settings import CommonSettings
+from koord.scheduler.gang.book import GangSettings
+from koord.scheduler.service import SchedulerService
+from koord.scheduler.settings import SchedulerSettings
+from koord.telemetry.context import TraceContext
+from koord.telemetry.setup import Telemetry
+from koord.telemetry.spans import Spans
+from tests.model.outside import REQUEST_TIMEOUT_S, ApiServer, Core, Decisions, Feed, SteppedBus
+from tests.model.stepping import Actor, Gates
+
+NEVER_S = 1e9
+READS = frozenset(
+    f"{name}_v1"
+    for name in ("status", "items", "items_named", "records", "scan_records", "scan_binding", "sums", "owners")
+)
+BATCH = 64
+REPUBLISH_S = 10.0
+
+
+class SteppedLedger(Ledger):
+    """The real client; each of its calls stands at a gate before it is sent and before its answer is heard."""
+
+    gates: Gates
+    actor: Actor
+    renewed_s = 0.0
+    before_call: Callable[[str], Awaitable[None]]
+    after_call: Callable[[str], Awaitable[None]]
+
+    async def _hot(self, function: bytes, *arguments: bytes, wait: bool = False) -> list[Any] | None:
+        send = super()._hot
+        rows: list[Any] | None = await self._stepped(function.decode(), lambda: send(function, *arguments, wait=wait))
+        return rows
+
+    async def _call(self, function: str, *arguments: bytes) -> Any:
+        send = super()._call
+        return await self._stepped(function, lambda: send(function, *arguments))
+
+    async def _stepped(self, function: str, send: Callable[[], Awaitable[Any]]) -> Any:
+        async def judged() -> Any:
+            await self.before_call(function)
+            if function == "renew_v1":
+                self.renewed_s = self.gates.loop.time()
+            try:
+                return await send()
+            finally:
+                await self.after_call(function)
+
+        return await self.gates.call(self.actor, function, judged, reads=function in READS)
+
+
+class Surroundings:
+    """What every actor is given."""
+
+    def __init__(self, gates: Gates, api: ApiServer, redis_url: str, cluster: str) -> None:
+        self.gates = gates
+        self.api = api
+        self.redis_url = redis_url
+        self.cluster = cluster
+        self.decisions = Decisions()
+        self.messages: list[Core] = []
+        self.ledgers: list[Ledger] = []
+        self.numbers = itertools.count(1)
+        self.before_call: Callable[[str], Awaitable[None]]
+        self.after_call: Callable[[str], Awaitable[None]]
+
+    async def ledger(self, actor: Actor) -> SteppedLedger:
+        """A connection of its own."""
+        with self.gates.loop.real():
+            ledger = await SteppedLedger.connect(self.redis_url, self.cluster, actor.name, timeout_s=NEVER_S)
+        ledger.gates, ledger.actor = self.gates, actor
+        ledger.before_call, ledger.after_call = self.before_call, self.after_call
+        self.ledgers.append(ledger)
+        return ledger
+
+    def bus(self, actor: Actor) -> Any:
+        """In the place of a connection to NATS."""
+        return SteppedBus(actor, self.decisions, self.messages)
+
+
+class Scheduler:
+    """The scheduler service, whose loops the machine turns."""
+
+    def __init__(self, around: Surroundings, actor: Actor, ledger: SteppedLedger, late: int) -> None:
+        self.actor = actor
+        self.bus: SteppedBus = around.bus(actor)
+        self.ledger = ledger
+        host = Host(
+            "scheduler",
+            CommonSettings(cluster="model"),
+            Telemetry(Spans(enabled=False), None),
+            bus=self.bus,
+            ledger=ledger,
+            incarnation=actor.name,
+        )
+        settings = SchedulerSettings(batch=BATCH, coscheduling=GangSettings(default_timeout_s=60.0))
+        self.service = SchedulerService(host, settings)
+        self.host = host
+        service = self.service
+        self.feeds = [
+            Feed(around.api, NODES, service._nodes),
+            Feed(around.api, ELASTIC_QUOTAS, service._quotas),
+            Feed(around.api, POD_GROUPS, service._groups),
+            Feed(around.api, PODS, service._pods, late),
+        ]
+        self.planning = False
+
+    def plan(self, later_s: float) -> None:
+        """Turn the loop once, as it will be turned ``later_s`` from now."""
+        if not self.planning and self.service._driver.ledger_open.is_set():
+            self.planning = True
+            self.actor.run(self._plan(later_s))
+
+    async def _plan(self, later_s: float) -> None:
+        driver = self.service._driver
+        now = time.monotonic() + later_s
+        try:
+            driver._advance(now)
+            driver._queue.wake(driver._world.events, now)
+            driver._world.events.clear()
+            units = driver._queue.pop(BATCH, now)
+            planned = await driver._planner.plan(units) if units else []
+            if planned:
+                await driver._claim(planned, time.time_ns(), time.time_ns())
+        finally:
+            self.planning = False
+
+    def look(self) -> None:
+        """Poll the ledger once, as the service does each half second."""
+        self.actor.run(self._look())
+
+    async def _look(self) -> None:
+        driver, binds = self.service._driver, self.service._binds
+        try:
+            status = await self.ledger.status()
+        except LedgerUnavailable as error:
+            driver.close(str(error))
+            return
+        if status.open:
+            binds.older_than(status.epoch, time.monotonic())
+            driver.ledger_open.set()
+        else:
+            driver.close("the ledger is closed")
+
+    def upkeep(self, later_s: float) -> None:
+        """Publish again what is overdue then, renew, and give back."""
+        self.actor.run(self._upkeep(later_s))
+
+    async def _upkeep(self, later_s: float) -> None:
+        binds = self.service._binds
+        binds.republish(time.monotonic() + later_s)
+        if binds.releasing.is_set():
+            await self.service._release()
+        if len(binds.flights):
+            try:
+                await self.ledger.renew()
+            except LedgerUnavailable as error:
+                self.service._driver.close(str(error))
+
+    def retire(self, dead: list[str]) -> None:
+        """Give back what schedulers held that are proven dead."""
+        self.actor.run(self._retire(dead))
+
+    async def _retire(self, dead: list[str]) -> None:
+        with contextlib.suppress(LedgerUnavailable):
+            await self.ledger.retire(dead)
+
+    def hear(self, message: Core) -> None:
+        """A core message arrives: a result, or a hint of the ledger."""
+        for prefix, handler in self.bus.handlers:
+            if message.subject.startswith(prefix):
+                handler(message.subject.encode(), b"", None, message.body)
+        if ".ledger.claim." in message.subject:
+            self.service._driver.hint(decode(LedgerHint, message.body))
+
+
+class _Answers:
+    """The gateway's results, as core messages."""
+
+    def __init__(self, bus: SteppedBus) -> None:
+        self._bus = bus
+
+    def answer(self, service: str, result: Result, trace: TraceContext | str) -> None:
+        self._bus.send(self._bus.subjects.result(service, result.id), "", b"", encode(result))
+
+
+class _Lister:
+    """A consistent read, published with a mark behind it."""
+
+    def __init__(self, around: Surroundings, actor: Actor, resource: Resource) -> None:
+        self._around = around
+        self._actor = actor
+        self._resource = resource
+
+    async def list_anew(self, mark: str) -> None:
+        await self._around.gates.stand(self._actor, f"{self._resource.token} is listed")
+        self._around.api.mark(self._resource, mark)
+        await self._around.gates.stand(self._actor, f"{self._resource.token} is marked")
+
+
+class Gateway:
+    """A term of the gateway: its executor and its settler, from the epoch on."""
+
+    def __init__(self, around: Surroundings, actor: Actor, ledger: SteppedLedger) -> None:
+        self.actor = actor
+        self.around = around
+        self.bus: SteppedBus = around.bus(actor)
+        self.ledger = ledger
+        self.pods = PodIndex()
+        self.seen = 0
+        self.executor: Executor | None = None
+        self.settler: Settler | None = None
+        self.barrier: Barrier | None = None
+        actor.run(self._lead())
+
+    async def _lead(self) -> None:
+        while True:
+            try:
+                epoch = await self.ledger.lead("gateway")
+                break
+            except LedgerUnavailable:
+                await asyncio.sleep(0.5)
+        access = ApiAccess("http://model")
+        api = Api(self.around.api.client(self.actor), access, patience_s=NEVER_S)  # type: ignore[arg-type]
+        spans, lanes, writer = Spans(enabled=False), Lanes(64), Writer(api)
+        advancer = Advancer(self.ledger, epoch)
+        self.executor = Executor(
+            _Answers(self.bus),
+            Binder(api, self.pods, advancer, self.ledger, epoch, spans, lambda answer, claim: None),
+            writer,
+            ClaimedPatcher(api, writer, advancer, self.ledger, epoch, lambda answer, claim: None),
+            EventRecorder(api, lambda: True),
+            lanes,
+            spans,
+        )
+        self.settler = Settler(api, self.executor.claims_in_hand, self._queued)
+        self.barrier = Barrier(
+            api,
+            self.pods,
+            advancer,
+            self._queued,
+            self._queue_made,
+            self.executor.decisions_in_hand,
+            {
+                resource.token: _Lister(self.around, self.actor, resource)
+                for resource in (NODES, PODS, ELASTIC_QUOTAS, QUEUE_UNITS)
+            },
+            self.actor.name,
+            api_timeout_s=REQUEST_TIMEOUT_S,
+        )
+        self.around.decisions.all_back()
+
+    async def _queued(self) -> AsyncIterator[list[Decision]]:
+        await self.around.gates.stand(self.actor, "the queue is looked through")
+        yield self.around.decisions.unacknowledged()
+
+    async def _queue_made(self) -> str:
+        await self.around.gates.stand(self.actor, "the queue's life is asked for")
+        # In the year 2100: it is new each time, as far as the barrier's clock knows.
+        return f"2100-01-01T00:{self.around.decisions.life:02d}:00Z"
+
+    async def settle(self, question: SettleBindings) -> BindingsSettled:
+        """The answer to a question of the reconciler, given as this actor."""
+        assert self.settler is not None
+        answer: BindingsSettled = await self.actor.run(self.settler.answer(question))
+        return answer
+
+    async def raise_barrier(self, question: RaiseBarrier) -> BarrierRaised:
+        """The same for the barrier."""
+        assert self.barrier is not None
+        answer: BarrierRaised = await self.actor.run(self.barrier.answer(question))
+        return answer
+
+    async def take(self, delivery: Delivery) -> None:
+        """A decision is handed out."""
+        assert self.executor is not None
+        self.executor.take(delivery)
+
+    def watch(self, most: int) -> None:
+        """The next changes of pods arrive on the gateway's own watch."""
+        for type_, namespace, name, _, raw in self.around.api.changes(PODS, self.seen)[:most]:
+            self.seen += 1
+            brief = read_object(raw, kind="Pod", api_version="v1", pod=True)
+            self.pods.observe(type_, f"{namespace}/{name}", brief)
+
+
+class Reconciler:
+    """A term of the reconciler over its own caches."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        actor: Actor,
+        ledger: SteppedLedger,
+        ask: Callable[[SettleBindings], Awaitable[BindingsSettled]],
+        ask_barrier: Callable[[RaiseBarrier], Awaitable[BarrierRaised]],
+        late: int,
+        *,
+        strict_audit: bool,
+    ) -> None:
+        self.actor = actor
+        self.ledger = ledger
+        self.superseded = False
+        bus = around.bus(actor)
+        self.world = World(bus, Spans(enabled=False))
+        caches: list[tuple[Any, StateCache[Any], int]] = [
+            (ELASTIC_QUOTAS, self.world.quotas, 0),
+            (NODES, self.world.nodes, 0),
+            (PODS, self.world.pods, late),
+            (QUEUE_UNITS, self.world.units, late),
+        ]
+        self.feeds = [Feed(around.api, resource, cache, behind) for resource, cache, behind in caches]
+        suspect_s = 0.0 if strict_audit else NEVER_S
+        self._settings = ReconcilerSettings(
+            fold_delay_s=0.0, sweep_s=0.0, audit_s=suspect_s, suspect_s=suspect_s, binding_s=0.0
+        )
+        self._bus = bus
+        self._ask = ask
+        self._ask_barrier = ask_barrier
+        actor.run(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                epoch = await self.ledger.lead("reconciler")
+                break
+            except LedgerUnavailable:
+                await asyncio.sleep(0.5)
+        term = Term(
+            self.ledger,
+            self.world,
+            Hints(self._bus),
+            self._ask,
+            self._ask_barrier,
+            epoch,
+            self._settings,
+            lambda is_open: None,
+        )
+        try:
+            await term.run()
+        except Superseded:
+            self.superseded = True
+
+
+class UnitQueue:
+    """Admits QueueUnits: claims room, and publishes the admission that spends the claim until it is seen."""
+
+    def __init__(self, around: Surroundings, actor: Actor, ledger: SteppedLedger) -> None:
+        self.actor = actor
+        self.around = around
+        self.bus: SteppedBus = around.bus(actor)
+        self.ledger = ledger
+        self._asking: set[str] = set()
+        self._decided: dict[str, Patch] = {}
+        self._published_s: dict[str, float] = {}
+        self._numbers = itertools.count(1)
+
+    def admit(self, unit: dict[str, Any], cpu: int, quota: str) -> None:
+        """Claim for this unit, or publish again what was decided of it."""
+        uid = unit["metadata"]["uid"]
+        now = asyncio.get_running_loop().time()
+        if (decided := self._decided.get(uid)) is not None:
+            if now - self._published_s[uid] >= REPUBLISH_S:
+                self._publish(uid, decided)
+        elif uid not in self._asking:
+            self._asking.add(uid)
+            self.actor.run(self._admit(unit, cpu, quota))
+
+    async def _admit(self, unit: dict[str, Any], cpu: int, quota: str) -> None:
+        meta = unit["metadata"]
+        uid = meta["uid"]
+        takes = unit_takes({"cpu": cpu}, (quota,))
+        request = ClaimRequest(
+            f"{self.actor.name}-{next(self._numbers)}", (Member(uid, meta["namespace"], meta["name"], "", takes),)
+        )
+        try:
+            [answer] = await self.ledger.claim([request])
+        except LedgerUnavailable:
+            return
+        finally:
+            self._asking.discard(uid)
+        if answer.status != "ok":
+            return
+        body = {"status": {"phase": "Dequeued", "attempts": 0, "admissions": [{"name": "main", "replicas": 1}]}}
+        target = ObjectRef(QUEUE_UNITS.token, meta["namespace"], meta["name"], uid)
+        claim = ClaimRef(request.id, answer.token, answer.epoch)
+        self._decided[uid] = Patch(request.id, target, json.dumps(body).encode(), subresource="status", claim=claim)
+        self._publish(uid, self._decided[uid])
+
+    def _publish(self, uid: str, decision: Patch) -> None:
+        self._published_s[uid] = asyncio.get_running_loop().time()
+        headers = b"NATS/1.0\r\ntraceparent: " + TraceContext.new().traceparent.encode() + b"\r\n\r\n"
+        self.bus.acks.publish(self.bus.subjects.decision("queue", "patch"), encode(decision), headers)
+
+    def hear(self, message: Core) -> None:
+        """A result: what was refused is claimed anew."""
+        if ".result.queue." in message.subject:
+            result = decode(Result, message.body)
+            for uid, decision in list(self._decided.items()):
+                if decision.id == result.id and result.outcome != "done":
+                    del self._decided[uid]
+
+    def forget(self, uid: str) -> None:
+        """The API shows it admitted, or gone."""
+        self._decided.pop(uid, None)
