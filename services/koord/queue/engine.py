@@ -8,30 +8,29 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
-import msgspec
-
 from koord.accounting.takes import ADMITTED
 from koord.contracts.decisions import Decision
 from koord.contracts.results import Result
-from koord.kube.jobs.kind import Job, JobError, JobKind
+from koord.kube.jobs.kind import Job
 from koord.kube.jobs.registry import JOB_KINDS
-from koord.kube.meta import ObjectMeta, without_nulls
+from koord.kube.meta import ObjectMeta
 from koord.kube.priorities import PriorityClass
 from koord.kube.protocol.quota import AnnotationError
 from koord.kube.quantity import QuantityError
 from koord.kube.queues import NAMESPACE, Queue, QueueUnit
 from koord.kube.quotas import ElasticQuota
 from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, QUEUE_UNITS, QUEUES
+from koord.queue import unowned
 from koord.queue.admission import Admission
 from koord.queue.backoff import Timeouts
 from koord.queue.desk import Desk
-from koord.queue.jobsync import JobSync, facts_of
+from koord.queue.jobsync import JobSync, job_entry
 from koord.queue.outbox import object_key
 from koord.queue.queuesync import QueueSync
 from koord.queue.reporter import Reporter
 from koord.queue.traces import AttemptTraces
 from koord.queue.unitsync import UnitSync, unit_entry
-from koord.queue.world import JobEntry, World
+from koord.queue.world import World
 from koord.telemetry.context import TraceContext
 from koord.telemetry.logs import get_logger
 from koord.telemetry.spans import Spans
@@ -75,12 +74,14 @@ class Engine:
         world = self.world
         kind = JOB_KINDS[token]
         old_uid = world.job_uids.get((token, key))
+        if old_uid is None or job is None:
+            world.dirty_units.update(world.units_naming.get((token, key), ()))
         if job is None:
             self.desk.outbox.gone(object_key(token, key))
             if old_uid is not None:
                 self._job_gone(token, key, old_uid)
             return ""
-        entry = _job_entry(kind, job, now_ns, world.clusters_of)
+        entry = job_entry(kind, job, now_ns, world.clusters_of)
         if entry is None:
             return f"{kind.resource.kind} {key}: metadata: cannot be read, or has no uid"
         if old_uid is not None and old_uid != entry.meta.uid:
@@ -127,6 +128,7 @@ class Engine:
         if view is None:
             self.desk.outbox.gone(object_)
             return
+        unowned.note(world, key, old.view if old is not None else None, view)
         world.units[key] = unit_entry(view, old)
         world.unit_keys[view.metadata.uid] = key
         owner = view.metadata.controller
@@ -332,6 +334,7 @@ class Engine:
         entry = world.units.pop(key)
         meta = entry.view.metadata
         world.leave_queue(entry)
+        unowned.note(world, key, entry.view, None)
         world.unit_keys.pop(meta.uid, None)
         self.admission.failed(meta.uid)
         self.admission.charges.pop(key, None)
@@ -386,19 +389,3 @@ class Engine:
                 self._touch_job(uid)
         else:
             world.dirty_queues.update(world.tree)
-
-
-def _job_entry(kind: JobKind, job: Job, now_ns: int, clusters_of: Mapping[str, set[str]]) -> JobEntry | None:
-    try:
-        meta = msgspec.convert(job.get("metadata"), ObjectMeta)
-    except msgspec.ValidationError:
-        try:
-            meta = msgspec.convert(without_nulls(job.get("metadata")), ObjectMeta)
-        except msgspec.ValidationError:
-            return None
-    if not meta.uid:
-        return None
-    try:
-        return JobEntry(kind, meta, job, facts_of(kind, job, meta, children_alive=meta.uid in clusters_of), now_ns)
-    except JobError as error:
-        return JobEntry(kind, meta, job, None, now_ns, f"{kind.resource.kind} {meta.key}: {error}")

@@ -1,5 +1,6 @@
 """Jobs to QueueUnits: who is managed, what the unit says, what of the job is followed later (spec 70 section 3.2)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from koord.kube.jobs.kind import MAX_POD_SETS, Job, JobError, JobKind, JobStatus
 from koord.kube.jobs.kubeflow import QUEUING
 from koord.kube.jobs.naming import unit_name
 from koord.kube.jobs.priority import resolve
-from koord.kube.meta import ObjectMeta
+from koord.kube.meta import ObjectMeta, without_nulls
 from koord.kube.protocol import queue as keys
 from koord.kube.protocol.quota import NAME, quota_label
 from koord.kube.protocol.trace import TRACEPARENT
@@ -39,6 +40,23 @@ def facts_of(kind: JobKind, job: Job, meta: ObjectMeta, *, children_alive: bool 
     """
     status = str(kind.status(job, children_alive=children_alive))
     return JobFacts(meta.uid, status, kind.suspended(job), meta.annotations.get(keys.JOB_DEQUEUE_TIMESTAMP, ""))
+
+
+def job_entry(kind: JobKind, job: Job, now_ns: int, clusters_of: Mapping[str, set[str]]) -> JobEntry | None:
+    """A job as it is kept; None if not even its metadata can be read."""
+    try:
+        meta = msgspec.convert(job.get("metadata"), ObjectMeta)
+    except msgspec.ValidationError:
+        try:
+            meta = msgspec.convert(without_nulls(job.get("metadata")), ObjectMeta)
+        except msgspec.ValidationError:
+            return None
+    if not meta.uid:
+        return None
+    try:
+        return JobEntry(kind, meta, job, facts_of(kind, job, meta, children_alive=meta.uid in clusters_of), now_ns)
+    except JobError as error:
+        return JobEntry(kind, meta, job, None, now_ns, f"{kind.resource.kind} {meta.key}: {error}")
 
 
 def eligible(kind: JobKind, job: Job, meta: ObjectMeta, facts: JobFacts, *, manage_all: bool) -> bool:

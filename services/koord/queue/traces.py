@@ -16,6 +16,8 @@ import msgspec
 from koord.kube.meta import ObjectMeta, parse_time
 from koord.kube.protocol.trace import TRACEPARENT
 from koord.kube.queues import QueueUnit
+from koord.queue.phases import ADMITTED_PHASES, JobFacts
+from koord.queue.status import phase_of
 from koord.telemetry.context import TraceContext
 from koord.telemetry.records import Attributes
 from koord.telemetry.spans import Spans
@@ -58,6 +60,14 @@ class AttemptTraces:
     def leads(self, now_ns: int) -> None:
         """From now on this process writes, and so records; another one did before, and may have been killed."""
         self._since_ns = now_ns - RECOVERED_NS
+
+    def show(self, unit: QueueUnit, job: ObjectMeta, facts: JobFacts, now_ns: int) -> None:
+        """Unit and job are looked at: record what they show of the attempt and what is not recorded yet."""
+        self.enqueued(job, unit, now_ns)
+        if phase_of(unit) in ADMITTED_PHASES:
+            self.shows_admission(job.uid, unit)
+            if facts.dequeued and facts.dequeued == unit.status.last_allocate_time and not facts.suspended:
+                self.shows_resume(job.uid, unit, now_ns)
 
     # Enqueued -----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from koord.kube.conditions import find
 from koord.kube.jobs.hints import start_hints
 from koord.kube.jobs.kind import JobError
 from koord.kube.jobs.registry import BY_KIND
-from koord.kube.meta import ObjectMeta, parse_time
+from koord.kube.meta import parse_time
 from koord.kube.protocol import queue as keys
 from koord.kube.protocol.queue import flag, lookup
 from koord.kube.protocol.quota import quota_label
@@ -27,6 +27,7 @@ from koord.queue.ordering import rank
 from koord.queue.phases import ADMITTED_PHASES, UnitFacts, next_step
 from koord.queue.status import draining, evicted, moved, overdue, phase_of
 from koord.queue.traces import TRACE_AFTER, TRACE_PREVIOUS, AttemptTraces
+from koord.queue.unowned import missing_job, wait_for_job
 from koord.queue.waiting import Waiting, shape_of
 from koord.queue.world import JobEntry, UnitEntry, World
 from koord.telemetry.metrics import counter
@@ -122,7 +123,7 @@ class UnitSync:
         if job is not None:
             if job.facts is None:
                 return  # told as an event on the job; the unit stays as it is until the job makes sense again
-            self._show_trace(view, phase, job.meta, job.facts)
+            self._traces.show(view, job.meta, job.facts, desk.now_ns)
         kind_name = job.kind.resource.kind if job is not None else ""
         step = next_step(
             facts_of(view),
@@ -137,14 +138,6 @@ class UnitSync:
             self._carry_out(step, entry, job)
         elif (pause := desk.pause(QUEUE_UNITS, meta)) > 0:
             world.look_again(key, desk.now_s + pause)
-
-    def _show_trace(self, view: QueueUnit, phase: str, job: ObjectMeta, facts: phases.JobFacts) -> None:
-        """What of the attempt's spans the objects show."""
-        self._traces.enqueued(job, view, self._desk.now_ns)
-        if phase in ADMITTED_PHASES:
-            self._traces.shows_admission(job.uid, view)
-            if facts.dequeued and facts.dequeued == view.status.last_allocate_time and not facts.suspended:
-                self._traces.shows_resume(job.uid, view, self._desk.now_ns)
 
     def _carry_out(self, step: phases.Step, entry: UnitEntry, job: JobEntry | None) -> None:
         world, desk, key = self._world, self._desk, entry.view.key
@@ -185,7 +178,14 @@ class UnitSync:
                     self._write_job(step, entry, job)
 
     def _standalone(self, entry: UnitEntry, phase: str) -> None:
-        """A unit that somebody made without a job koord knows: it is admitted, nothing is resumed."""
+        """A unit that somebody made without a job koord knows: it is admitted, nothing is resumed.
+
+        One that names a job of a kind that koord knows waits for that job to exist, and holds nothing meanwhile.
+        """
+        missing = missing_job(self._world, entry.view)
+        if missing:
+            wait_for_job(self._world, self._desk, entry, phase, missing)
+            return
         if phase == "Enqueued" and entry.view.spec.active is not False:
             self.place(entry)
         else:
@@ -244,7 +244,7 @@ class UnitSync:
         return None
 
     def write_text(self, key: str) -> None:
-        """Let a waiting unit's status say why it waits: on a change of text, at most once in 30 s."""
+        """Let a waiting unit and its job say why it waits: on a change of text, at most once in 30 s."""
         entry = self._world.units.get(key)
         if entry is None or phase_of(entry.view) != "Enqueued" or entry.view.metadata.uid in self._admission.in_flight:
             return
@@ -286,6 +286,9 @@ class UnitSync:
         entry.failed_tries = 0
         entry.text_written_s = self._desk.now_s
         self._desk.patch(QUEUE_UNITS, entry.view.metadata, body, subresource="status")
+        job = self._world.job_of(entry.view)
+        if job is not None and message:
+            self._desk.tell(job.kind.resource, job.meta, "Waiting", f"queueUnit {key}: {message}")
 
     # Writes -------------------------------------------------------------------------------------------------------
 

@@ -80,6 +80,8 @@ class World:
         self.units: dict[str, UnitEntry] = {}
         self.unit_keys: dict[str, str] = {}
         self.units_of_job: dict[str, str] = {}
+        self.units_naming: dict[tuple[str, str], set[str]] = {}
+        """Units without an owner, by the job that they name (token, ``ns/name``)."""
         self.queues: dict[str, QueueEntry] = {}
         self.quotas: dict[str, ElasticQuota] = {}
         self.tree = QuotaTree()
