@@ -7,6 +7,8 @@ import time
 from collections.abc import AsyncIterator
 from shutil import rmtree
 
+import nats.errors
+import nats.js.errors
 import pytest
 import pytest_asyncio
 
@@ -65,22 +67,22 @@ def told(what: str, load: Traffic, since: float) -> None:
 async def whole(three: NatsCluster, load: Traffic) -> None:
     """Until every stream has all its replicas again, so that the next loss is only one."""
 
-    async def current() -> bool:
+    async def lacking() -> str:
         subjects = load.author.subjects
         for stream in (subjects.state_stream, subjects.decisions_stream, f"KV_{subjects.leases_bucket}"):
             try:
                 found = (await load.author.js.stream_info(stream)).cluster
-            except Exception:
-                return False
+            except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+                return f"{stream}: {error!r}"
             peers = (found.replicas if found else None) or []
             if len(peers) != 2 or not all(peer.current and not peer.offline for peer in peers):
-                return False
-        return True
+                return f"{stream}: {found}"
+        return ""
 
     await three.ready()
     deadline = time.monotonic() + 60
-    while not await current():
-        assert time.monotonic() < deadline, "not all replicas are current"
+    while found := await lacking():
+        assert time.monotonic() < deadline, found
         await asyncio.sleep(0.1)
 
 
@@ -142,6 +144,9 @@ async def test_a_server_that_is_parted_from_the_others_is_left(
         three.weather.clear()
         await load.flowing()
         await load.judge()
+        if silent:
+            # nats-server may leave a replica behind that was cut off without its connections being closed.
+            await three.server("nats-1").restart(empty=False)
         await whole(three, load)
 
 
