@@ -29,7 +29,7 @@ from tests.fuzz.watching import Cluster
 from tests.integration.conftest import Up
 
 NODES_N = 20
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 SHOWN = 12
 ROUNDS = 4
 BAD_LOG = re.compile(r"Traceback|\[critical|\[error  *\] (?!.*(?:is not built|does not validate))")

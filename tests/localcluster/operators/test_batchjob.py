@@ -236,3 +236,31 @@ def test_index_ranges_as_kubernetes_writes_them() -> None:
     assert format_indexes({0, 1, 2, 5, 7, 8}) == "0-2,5,7,8"
     assert parse_indexes("1,3-5, x,9-7,-2,8-", 100) == {1, 3, 4, 5}
     assert parse_indexes("0-99999999999", 3) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("policy", ["", "TerminatingOrFailed", "Failed"])
+def test_a_pod_deleted_by_hand_is_a_failure_as_the_real_controller_counts_it(policy: str) -> None:
+    """At once and replaced at once; with podReplacementPolicy Failed once it is gone."""
+    w = world(parallelism=2, completions=2, **({"podReplacementPolicy": policy} if policy else {}))
+    w.settle()
+    w.phase("Running")
+    w.step()
+    victim = w.names()[0]
+    w.pods[victim] = w.pods[victim]._replace(deleting=True)
+    w.now += 5
+    w.step()
+    patient = policy == "Failed"
+    assert w.status.get("failed", 0) == (0 if patient else 1)
+    w.now += 5
+    w.step()
+    assert len(w.pods) == (2 if patient else 3), "a replacement before the end of the old one, or not"
+    w.vanish(victim)
+    w.now += 5
+    w.settle()
+    w.now += 5
+    w.settle()
+    assert w.status["failed"] == 1
+    assert len(w.pods) == 2
+    w.phase("Succeeded")
+    w.settle()
+    assert w.conditions()["Complete"] == "True"

@@ -1,8 +1,9 @@
 """batch/v1 Job: parallelism, completions, indexes, backoff, suspend, as the Job controller handles them.
 
 Without the real controller's tracking finalizers: an ended pod is counted while it exists or was seen to vanish, and
-the counts in the status are lower bounds. Per-index backoff limits, pod failure policies and success policies are not
-acted on.
+the counts in the status are lower bounds. A pod that somebody else deletes before its end is a failure at once, as the
+real controller has it (`podReplacementPolicy: TerminatingOrFailed`, the default); with `Failed` it is one, and is
+replaced, when it is gone. Per-index backoff limits, pod failure policies and success policies are not acted on.
 """
 
 from typing import Final, NamedTuple
@@ -37,6 +38,7 @@ class _Facts(NamedTuple):
     succeeded: int
     failed: int
     indexes: set[int]
+    patient: bool
     failures: list[PodSeen]
     successes: list[PodSeen]
 
@@ -106,8 +108,8 @@ class JobOperator:
             ranked = sorted(facts.active, key=lambda pod: (pod.ready, pod.phase == "Running"))
             plan.delete = ranked[: len(facts.active) - wanted]
             return
-        missing = wanted - len(facts.active)
-        if missing == 0:
+        missing = wanted - len(facts.active) - (len(facts.terminating) if facts.patient else 0)
+        if missing <= 0:
             return
         wait = self._wait(facts, now)
         if wait > 0:
@@ -166,8 +168,14 @@ def _read(job: Object, observed: Observed, status: Object) -> _Facts:
     pods, gone = observed.pods, observed.gone
     suspended = flag(job, "spec.suspend")
     successes = [pod for pod in (*pods, *gone) if pod.phase == SUCCEEDED]
+    replacement = text(job, "spec.podReplacementPolicy", allowed=("", "TerminatingOrFailed", "Failed"))
+    patient = replacement == "Failed" or bool(mapping(job, "spec.podFailurePolicy"))
     # A pod that is taken away before its end has failed, unless we took it.
-    failures = [pod for pod in pods if pod.phase == FAILED or (pod.deleting and not pod.terminal and not pod.ours)]
+    failures = [
+        pod
+        for pod in pods
+        if pod.phase == FAILED or (pod.deleting and not pod.terminal and not pod.ours and not patient)
+    ]
     failures += [pod for pod in gone if pod.phase == FAILED or (pod.phase != SUCCEEDED and not pod.ours)]
     if suspended:
         failures = [pod for pod in failures if pod.phase == FAILED]
@@ -191,6 +199,7 @@ def _read(job: Object, observed: Observed, status: Object) -> _Facts:
         succeeded=succeeded,
         failed=max(count(status, "failed", 0), len({pod.uid for pod in failures})),
         indexes=indexes,
+        patient=patient,
         failures=failures,
         successes=successes,
     )
