@@ -42,7 +42,7 @@ def test_allowed(service: str, kind: str, decision: Decision) -> None:
         ("scheduler", "patch", Patch("p", UNIT, b"{}"), "scheduler may not patch queueunits_scheduling_x-k8s_io"),
         ("scheduler", "delete", Delete("d", POD), "scheduler may not delete pods_core"),
         ("quota", "patch", Patch("p", ObjectRef(NODES.token, "", "n"), b"{}"), "quota may not patch nodes_core"),
-        ("scheduler", "evict", Evict("e", POD), "scheduler may not evict"),
+        ("queue", "evict", Evict("e", POD), "queue may not evict"),
         (
             "scheduler",
             "patch",
