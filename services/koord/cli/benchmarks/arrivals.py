@@ -99,9 +99,13 @@ class Arrivals:
         return name
 
     async def _each(self, verb: str, paths: Iterable[str]) -> None:
+        async def one(path: str) -> None:
+            async with self._gate:  # the client's time limit counts from the call, waiting for a connection included
+                await self._send(verb, path)
+
         async with asyncio.TaskGroup() as group:
             for path in paths:
-                group.create_task(self._send(verb, path))
+                group.create_task(one(path))
 
     async def _come(self, rate: int) -> None:
         started, due = time.monotonic(), 0.0

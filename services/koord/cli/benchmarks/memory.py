@@ -16,12 +16,12 @@ from koord.cli.api import connect
 from koord.cli.benchmarks.arrivals import Arrivals
 from koord.cli.benchmarks.judging import Judge
 from koord.cli.benchmarks.population import Population
-from koord.cli.benchmarks.upprocess import UpProcess, say
+from koord.cli.benchmarks.upprocess import UpProcess, failure, say
 from koord.cli.benchmarks.weighing import Growth, Sample, growth, weigh
 from koord.cli.errors import CommandError
 from koord.contracts.bench import BenchResult, Parameters, Scenario
 from koord.gateway.kubeconfig import load_access
-from koord.gateway.leanclient import LeanClient
+from koord.gateway.leanclient import LeanClient, RequestFailed
 
 _LIMIT_MIB = 3072.0
 _CONNECTIONS = 32
@@ -90,7 +90,7 @@ async def _memory(parameters: Parameters) -> BenchResult:
     file = Path(str(parameters["samples"])) if parameters["samples"] else None
     options = ["--nodes", str(nodes), "--name", "bench", "--log-level", "error"]
     async with UpProcess(options) as up, await connect(up.file().kubeconfig) as api:
-        client = LeanClient(await load_access(up.file().kubeconfig), connections=_CONNECTIONS)
+        client = LeanClient(await load_access(up.file().kubeconfig), connections=_CONNECTIONS, timeout_s=_STALL_S)
         scales = _Scales(up, float(every), file)
         weighing = asyncio.create_task(scales.run(), name="bench scales")
         try:
@@ -107,8 +107,8 @@ async def _memory(parameters: Parameters) -> BenchResult:
                 ended = time.monotonic()
                 await judge.rest("the end")
                 judge.finish()
-        except (CommandError, RuntimeError, ExceptionGroup) as error:
-            raise CommandError(f"{error}\n{up.log_tail()}") from error
+        except (CommandError, RuntimeError, RequestFailed, ExceptionGroup) as error:
+            raise failure(error, up) from error
         finally:
             weighing.cancel()
             await asyncio.wait({weighing})

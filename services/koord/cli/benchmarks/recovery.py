@@ -17,11 +17,11 @@ from koord.cli.benchmarks.arrivals import NAMESPACE, Arrivals
 from koord.cli.benchmarks.faults import Fault, kill, parse, target
 from koord.cli.benchmarks.judging import Judge
 from koord.cli.benchmarks.population import Population, until
-from koord.cli.benchmarks.upprocess import UpProcess, say
+from koord.cli.benchmarks.upprocess import UpProcess, failure, say
 from koord.cli.errors import CommandError
 from koord.contracts.bench import BenchResult, Parameters, Scenario
 from koord.gateway.kubeconfig import load_access
-from koord.gateway.leanclient import LeanClient
+from koord.gateway.leanclient import LeanClient, RequestFailed
 from koord.localcluster.httpapi import HttpClusterApi
 
 _CONNECTIONS = 32
@@ -120,7 +120,7 @@ async def _recovery(parameters: Parameters) -> BenchResult:
     options += ["--replicas", str(replicas)] if replicas > 1 else []
     options += ["--nats-servers", str(servers)] if servers > 1 else []
     async with UpProcess(options) as up, await connect(up.file().kubeconfig) as api:
-        client = LeanClient(await load_access(up.file().kubeconfig), connections=_CONNECTIONS)
+        client = LeanClient(await load_access(up.file().kubeconfig), connections=_CONNECTIONS, timeout_s=_STALL_S)
         try:
             async with Population(api) as people:
                 bench = _Bench(up, api, people, Arrivals(client, people), rate)
@@ -129,8 +129,8 @@ async def _recovery(parameters: Parameters) -> BenchResult:
                     for fault in faults:
                         await bench.fault(fault, turn)
                 bench.judge.finish()
-        except (CommandError, RuntimeError, ExceptionGroup) as error:
-            raise CommandError(f"{error}\n{up.log_tail()}") from error
+        except (CommandError, RuntimeError, RequestFailed, ExceptionGroup) as error:
+            raise failure(error, up) from error
         finally:
             await client.close()
     figures: dict[str, float] = {}

@@ -121,6 +121,13 @@ async def readyz(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
         return {}
 
 
+def failure(error: BaseException, up: UpProcess) -> CommandError:
+    """What went wrong with a benchmark, the first of many, and the end of the cluster's log."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return CommandError(f"{error or type(error).__name__}\n{up.log_tail()}")
+
+
 def say(line: str) -> None:
     """Progress, on standard error: a benchmark of minutes should not be silent."""
     print(line, file=sys.stderr, flush=True)
