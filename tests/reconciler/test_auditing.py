@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import redis.asyncio
@@ -87,6 +88,34 @@ async def test_a_rebuild_at_rest_reproduces_the_items(bed: Bed, redis_url: str) 
         assert await right(bed)
     assert before["admitted/leaf"].used == {"cpu": 3000 + 26000}
     assert bed.cluster.barriers == 2
+
+
+async def test_a_rebuild_keeps_what_pods_wait_for(bed: Bed, redis_url: str) -> None:
+    await bed.cluster.node()
+    container = {"name": "c", "resources": {"requests": {"cpu": "2"}}}
+    waits: dict[str, Any] = {
+        "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a"},
+        "spec": {"schedulerName": "koord-scheduler", "priority": 9, "containers": [container]},
+        "status": {"phase": "Pending", "nominatedNodeName": "n1"},
+    }
+
+    async def noted() -> list[tuple[str, str, bool, int]]:
+        return [(one.uid, one.node, one.noted, one.priority) async for one in bed.ledger.nominations()]
+
+    expected = [("uid-a", "n1", True, 9)]
+    async with reconciling(bed.cluster.bus, redis_url, "r1"):
+        await opened(bed)
+        await bed.cluster.put(PODS, waits)
+
+        async def told() -> bool:
+            return await noted() == expected
+
+        await until(told, "the nomination")
+    async with await Ledger.connect(redis_url, bed.cluster.bus.subjects.cluster, "r2") as ledger:
+        await ledger.shut(await ledger.lead("reconciler"))
+    async with reconciling(bed.cluster.bus, redis_url, "r3"):
+        await opened(bed)
+        assert await noted() == expected
 
 
 async def quiet_items(bed: Bed, limited: set[str]) -> dict[str, Item]:

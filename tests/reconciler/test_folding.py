@@ -8,7 +8,7 @@ import pytest
 
 from koord.accounting.takes import Take
 from koord.kube.quotas import ElasticQuota
-from koord.ledger.model import ItemClosed, NodeSeen, PodGone, PodSeen, UnitGone, UnitSeen, UnitUnbound
+from koord.ledger.model import ItemClosed, NodeSeen, PodGone, PodNominated, PodSeen, UnitGone, UnitSeen, UnitUnbound
 from koord.reconciler.folding import PATIENCE_S, Folder
 from koord.reconciler.sights import NodeSight, PodSight, SightError, UnitSight, request_of
 
@@ -280,3 +280,35 @@ def test_a_record_that_charges_the_default_quota_is_astray_if_it_belongs_elsewhe
     ):
         assert folder.astray(seen.uid, takes) is expected
     assert not folder.astray("nobody", node_only)
+
+
+def nominee(node: str, *, scheduler: str = "koord-scheduler", version: str = "1") -> PodSight:
+    waits = pod(version=version)
+    waits.status.nominated_node_name = node or None
+    waits.spec.scheduler_name, waits.spec.priority = scheduler, 7
+    return waits
+
+
+def test_a_pod_that_waits_for_a_node_is_told_once_and_when_it_changes(folder: Folder) -> None:
+    takes = (Take("node/n1", {"cpu": 1000, "memory": 1 << 30, "pods": 1}),)
+    first = nominee("n1")
+    assert folder.pod(None, first, "1", 0.0) == [PodNominated("u", "ns", "p", "n1", takes, 7, "1")]
+    assert folder.pod(first, nominee("n1", version="2"), "2", 0.0) == []
+    (moved,) = folder.pod(first, nominee("n2", version="3"), "3", 0.0)
+    assert isinstance(moved, PodNominated) and (moved.node, moved.takes[0].item) == ("n2", "node/n2")
+    cleared = nominee("", version="4")
+    assert folder.pod(first, cleared, "4", 0.0) == [PodNominated("u", "ns", "p", "", (), 7, "4")]
+    assert folder.pod(cleared, cleared, "5", 0.0) == []
+    (foreign,) = folder.pod(cleared, nominee("n1", scheduler="default-scheduler"), "6", 0.0)
+    assert isinstance(foreign, PodNominated) and foreign.foreign
+
+
+def test_a_nominated_pod_that_is_bound_or_goes_needs_no_word_of_its_own(folder: Folder) -> None:
+    waits, bound = nominee("n1"), pod(node="n1", version="2")
+    for next_, kind in ((bound, PodSeen), (None, PodGone)):
+        folder.pod(None, waits, "1", 0.0)
+        (told,) = folder.pod(waits, next_, "2", 0.0)
+        assert isinstance(told, kind)
+        again = folder.pod(None, waits, "3", 0.0)
+        assert [type(one) for one in again] == [PodNominated]
+        folder.forget()

@@ -21,6 +21,7 @@ from koord.ledger.model import (
     NodeSeen,
     Observation,
     PodGone,
+    PodNominated,
     PodSeen,
     UnitGone,
     UnitSeen,
@@ -31,13 +32,18 @@ from koord.reconciler.sights import MetaSight, NodeSight, PodSight, SightError, 
 ENDED_PHASES = frozenset(("Succeed", "Failed"))
 PATIENCE_S = 1.0
 """How long a pod or unit waits for the quota that it names (it may be on its way) before it is charged elsewhere."""
+SCHEDULER_NAMES = ("koord-scheduler",)
 _NO_LABELS: dict[str, str] = {}
 
 
 class Folder:
-    """Turns changes into observations; ``problems`` collects what was wrong with objects."""
+    """Turns changes into observations; ``problems`` collects what was wrong with objects.
 
-    def __init__(self) -> None:
+    ``scheduler_names``: pods of other schedulers wait for nodes that a foreign scheduler nominated.
+    """
+
+    def __init__(self, scheduler_names: Collection[str] = SCHEDULER_NAMES) -> None:
+        self.scheduler_names = scheduler_names
         self.tree = QuotaTree()
         self.problems: list[tuple[str, MetaSight, str]] = []
         self._pods: dict[str, tuple[str, tuple[Take, ...]]] = {}
@@ -46,6 +52,7 @@ class Folder:
         self._late: dict[str, tuple[PodSight | UnitSight, float]] = {}
         self._strays: dict[str, tuple[PodSight | UnitSight, str]] = {}
         self._rearranged = False
+        self._nominated: dict[str, str] = {}
 
     @property
     def charged(self) -> int:
@@ -64,6 +71,7 @@ class Folder:
         self._nodes.clear()
         self._late.clear()
         self._strays.clear()
+        self._nominated.clear()
 
     def drop(self, uids: Collection[str]) -> None:
         """Forget that these were told."""
@@ -71,6 +79,7 @@ class Folder:
             self._pods.pop(uid, None)
             self._units.pop(uid, None)
             self._strays.pop(uid, None)
+            self._nominated.pop(uid, None)
 
     # Nodes --------------------------------------------------------------------------------------------------------
 
@@ -174,10 +183,31 @@ class Folder:
             if self._must_wait(new, now):
                 return found
             found += self._pod_seen(new)
+        elif new.status.nominated_node_name or self._nominated:
+            found += self._pod_waits(new)
         return found
+
+    def _pod_waits(self, pod: PodSight) -> list[Observation]:
+        """A pod without a node: the room that it waits for on one, kept by its scheduler."""
+        meta, node = pod.metadata, pod.status.nominated_node_name or ""
+        if self._nominated.get(meta.uid, "") == node:
+            return []
+        takes: tuple[Take, ...] = ()
+        if node:
+            self._nominated[meta.uid] = node
+            try:
+                takes = pod_takes(request_of(pod), node, (), unit_owned=True)
+            except SightError as error:
+                self.problems.append(("Pod", meta, str(error)))
+        else:
+            del self._nominated[meta.uid]
+        foreign = (pod.spec.scheduler_name or "") not in self.scheduler_names
+        priority, version = pod.spec.priority or 0, meta.resource_version
+        return [PodNominated(meta.uid, meta.namespace, meta.name, node, takes, priority, version, foreign=foreign)]
 
     def _pod_gone(self, meta: MetaSight, version: str) -> list[Observation]:
         self._pods.pop(meta.uid, None)
+        self._nominated.pop(meta.uid, None)
         self._late.pop(meta.uid, None)
         self._strays.pop(meta.uid, None)
         return [PodGone(meta.uid, meta.namespace, meta.name, version)]
@@ -185,6 +215,8 @@ class Folder:
     def _pod_seen(self, pod: PodSight) -> list[Observation]:
         meta, node = pod.metadata, pod.spec.node_name or ""
         labels = meta.labels or _NO_LABELS
+        if self._nominated:
+            self._nominated.pop(meta.uid, None)  # the ledger ends it with the charge
         try:
             request = request_of(pod)
         except SightError as error:

@@ -2,13 +2,16 @@
 
 import msgspec
 
+from koord.reconciler.folding import SCHEDULER_NAMES
+
 
 class ReconcilerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``fold_delay_s``: how long changes gather before one call to the ledger. ``sweep_s``: how often due leases end.
 
     ``audit_s``: how often records are counted against live objects; ``suspect_s``: how long a record without an object
     must stay without one before it ends; ``binding_s``: how long a BINDING record may stay unbound before it is
-    settled.
+    settled. ``scheduler_names``: what pods name that koord places; others' nominations count only against lower
+    priorities.
     """
 
     fold_delay_s: float = 0.02
@@ -16,3 +19,4 @@ class ReconcilerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     audit_s: float = 60.0
     suspect_s: float = 5.0
     binding_s: float = 60.0
+    scheduler_names: tuple[str, ...] = SCHEDULER_NAMES

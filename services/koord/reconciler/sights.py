@@ -39,6 +39,8 @@ class PodSpecSight(msgspec.Struct, rename="camel", gc=False):
     """A pod's node, and the bytes that decide its request (``parts``, filled after decoding)."""
 
     node_name: str | None = None
+    scheduler_name: str | None = None
+    priority: int | None = None
     containers: msgspec.Raw = _NONE
     init_containers: msgspec.Raw = _NONE
     overhead: msgspec.Raw = _NONE
@@ -63,9 +65,10 @@ class ConditionSight(msgspec.Struct, rename="camel", gc=False):
 
 
 class PodStatusSight(msgspec.Struct, rename="camel", gc=False):
-    """A pod's phase and conditions."""
+    """A pod's phase and conditions, and the node that it waits for."""
 
     phase: str = ""
+    nominated_node_name: str | None = None
     conditions: list[ConditionSight] | None = None
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -12,7 +12,7 @@ from koord.bus.statecache import Change, StateCache
 from koord.kube.quotas import ElasticQuota
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS
 from koord.ledger.model import Observation, PodSeen, Short, UnitSeen
-from koord.reconciler.folding import Folder
+from koord.reconciler.folding import SCHEDULER_NAMES, Folder
 from koord.reconciler.running import RunningSpans
 from koord.reconciler.sights import NodeSight, PodSight, UnitSight
 from koord.telemetry.spans import Spans
@@ -24,8 +24,8 @@ class World:
     ``overcommitted``: node amounts found below zero, by item and resource, until somebody tells their nodes.
     """
 
-    def __init__(self, bus: Bus, spans: Spans) -> None:
-        self.folder = Folder()
+    def __init__(self, bus: Bus, spans: Spans, scheduler_names: Collection[str] = SCHEDULER_NAMES) -> None:
+        self.folder = Folder(scheduler_names)
         self.pending: deque[Observation] = deque()
         self.overcommitted: dict[tuple[str, str], Short] = {}
         self.wake = asyncio.Event()
