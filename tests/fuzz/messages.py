@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from hypothesis import strategies as st
 
-from koord.contracts.asks import BindingRecord, ExplainPod, SettleBindings
+from koord.contracts.asks import BindingRecord, ExplainPod, RaiseBarrier, SettleBindings
 from koord.contracts.codec import ContractError, decode_decision
 from koord.contracts.decisions import (
     KINDS,
@@ -115,13 +115,16 @@ def _asks(subjects: Subjects) -> list[MessageCase]:
     questions: Sequence[tuple[str, str, type[msgspec.Struct], msgspec.Struct]] = (
         ("scheduler", "explain", ExplainPod, ExplainPod("fuzz", "ghost")),
         ("gateway", "settle", SettleBindings, SettleBindings([record])),
+        ("gateway", "barrier", RaiseBarrier, RaiseBarrier("fuzz", 1, 1, ["pods_core"])),
     )
     cases = []
     for service, verb, type_, good in questions:
         subject = subjects.ask(service, verb)
         for number, (changes, raw) in enumerate(_drawn(good, share(0.03))):
             body = raw if number % 3 == 2 else _bent_body(good, changes)
-            cases.append(MessageCase("ask", subject, body, bad=not _reads(type_, body)))
+            bad = not _reads(type_, body)
+            if bad or verb != "barrier":  # one that can be read is obeyed, and stops all binding for a while
+                cases.append(MessageCase("ask", subject, body, bad=bad))
     return cases
 
 

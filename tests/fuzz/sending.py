@@ -13,7 +13,7 @@ from koord.bus.client import header_block
 from koord.bus.connection import TRACEPARENT, Bus
 from koord.bus.errors import AskRefused
 from koord.bus.questions import decode_answer
-from koord.contracts.asks import BindingsSettled, PodExplanation
+from koord.contracts.asks import BarrierRaised, BindingsSettled, PodExplanation
 from koord.contracts.codec import decode
 from koord.contracts.results import Result
 from koord.gateway.access import ApiAccess
@@ -23,7 +23,11 @@ from tests.fuzz.messages import MessageCase
 from tests.fuzz.objects import ObjectCase
 
 AT_ONCE = 16
-ANSWERS: dict[str, type[msgspec.Struct]] = {"explain": PodExplanation, "settle": BindingsSettled}
+ANSWERS: dict[str, type[msgspec.Struct]] = {
+    "explain": PodExplanation,
+    "settle": BindingsSettled,
+    "barrier": BarrierRaised,
+}
 
 
 class Accepted(NamedTuple):

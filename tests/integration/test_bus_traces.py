@@ -143,6 +143,7 @@ async def test_the_check_fails_on_planted_messages(cluster: Up, bus: Bus) -> Non
 PARENTS = {
     "queue.enqueue": {""},
     "queue.admit": {"queue.enqueue"},
+    "queue.resume": {"queue.admit"},
     "scheduler.plan": {"queue.enqueue"},
     "ledger.claim": {"queue.admit", "scheduler.plan"},
     "gateway.bind": {"ledger.claim"},

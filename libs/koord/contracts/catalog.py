@@ -49,7 +49,7 @@ CATALOG: tuple[MessageKind, ...] = (
     MessageKind("Create", "decision.{service}.create", "queue, quota", "Create an object.", Create),
     MessageKind("Patch", "decision.{service}.patch", "queue, quota, scheduler", "Patch an object.", Patch),
     MessageKind("Delete", "decision.{service}.delete", "queue", "Delete an object.", Delete),
-    MessageKind("Evict", "decision.{service}.evict", "(none yet)", "Evict a pod.", Evict),
+    MessageKind("Evict", "decision.{service}.evict", "scheduler, quota", "Evict a pod.", Evict),
     MessageKind("RecordEvents", "decision.{service}.event", "every service", "Record Kubernetes Events.", RecordEvents),
     MessageKind("Result", "result.{service}.{id}", "gateway", "What became of a decision.", Result),
     MessageKind(
