@@ -12,10 +12,15 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import settings
 
 from koord.localcluster.servers import NatsServer, RedisServer
 
 T = TypeVar("T")
+
+# A machine that is busy with something else makes no test fail.
+settings.register_profile("koord", deadline=None)
+settings.load_profile("koord")
 
 _numbers = itertools.count(1)
 
