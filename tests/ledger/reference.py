@@ -23,7 +23,9 @@ from koord.ledger.model import (
     Observation,
     ObserveAnswer,
     PodGone,
+    PodNominated,
     PodSeen,
+    PodTerminating,
     Release,
     ReleaseAnswer,
     Settled,
@@ -33,11 +35,12 @@ from koord.ledger.model import (
     UnitUnbound,
     Wounded,
 )
-from tests.ledger.reference_state import Claim, Entry, Limits, State, number
+from tests.ledger.reference_nominations import Nominations
+from tests.ledger.reference_state import Claim, Entry, Limits, number
 
 
 @dataclass
-class Reference(State):
+class Reference(Nominations):
     """The functions."""
 
     def claim(self, epoch: int, owner: str, requests: Sequence[ClaimRequest]) -> list[ClaimAnswer]:
@@ -69,7 +72,7 @@ class Reference(State):
                 return ClaimAnswer("busy", 0, self.epoch, (), member.uid, "")
             if not record:
                 fresh.append(member)
-        shorts = self.shorts(fresh) if fresh else []
+        shorts = self.shorts(request, fresh) if fresh else []
         shorts += [
             Short(guard.item, "", "guard", guard.version, 0, self.guard(guard.item))
             for guard in request.guards
@@ -81,7 +84,7 @@ class Reference(State):
         wounded: list[Wounded] = []
         if shorts:
             victims = self.to_wound(request, ticket, fresh) if request.wound else ()
-            if not victims or any(short.kind != "amount" for short in shorts):
+            if not victims or any(short.kind not in ("amount", "nomination") for short in shorts):
                 return ClaimAnswer("conflict", 0, self.epoch, tuple(shorts))
             wounded = [self.wound(victim) for victim in victims]
         if not entry:
@@ -94,6 +97,7 @@ class Reference(State):
                 m.uid, "HELD", request.id, entry.token, owner, m.namespace, m.name, m.node, m.takes, trace=request.trace
             )
             entry.uids.append(m.uid)
+            self.end_nominee(m.uid)
         self.bumped |= {guard.item for guard in request.guards if guard.bump}
         return ClaimAnswer("ok", entry.token, self.epoch, wounded=tuple(wounded))
 
@@ -114,7 +118,12 @@ class Reference(State):
         for take in (take for member in members for take in member.takes):
             for key, amount in take.amounts.items():
                 needed[take.item, key] += amount
-        missing = {at: needed[at] - self.free(*at) for at in checked if needed[at] > 0}
+        own = {member.uid for member in members}
+        missing = {
+            at: needed[at] - self.free(*at) + self.reserved(*at, request.priority, request.group, own)
+            for at in checked
+            if needed[at] > 0
+        }
 
         def gives(claim: str, at: tuple[str, str]) -> int:
             takes = [take for uid in self.held(claim) for take in self.records[uid].takes if take.item == at[0]]
@@ -142,7 +151,7 @@ class Reference(State):
         self.drop(uids)
         return Wounded(claim, owner, tuple(uids), tuple(items))
 
-    def shorts(self, members: Sequence[Member]) -> list[Short]:
+    def shorts(self, request: ClaimRequest, members: Sequence[Member]) -> list[Short]:
         needed: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         checked: dict[str, set[str]] = defaultdict(set)
         must_be_open: set[str] = set()
@@ -160,9 +169,14 @@ class Reference(State):
                 shorts.append(Short(item, "", "closed", 0, 0, version))
                 continue
             for key in sorted(checked[item]):
+                rivals = request.priority, request.group, {member.uid for member in members}
                 free = self.free(item, key)
+                left = free - self.reserved(item, key, *rivals)
                 if amounts[key] > 0 and free < amounts[key]:
-                    shorts.append(Short(item, key, "amount", amounts[key], int(max(free, 0)), version))
+                    shorts.append(Short(item, key, "amount", amounts[key], int(max(left, 0)), version))
+                elif amounts[key] > 0 and left < amounts[key]:
+                    holder = self.holder(item, *rivals)
+                    shorts.append(Short(item, key, "nomination", amounts[key], int(max(left, 0)), version, holder))
         return shorts
 
     def advance(self, incarnation: str, items: Sequence[Advance], role_epoch: int) -> list[AdvanceAnswer]:
@@ -242,6 +256,7 @@ class Reference(State):
         self.seen: list[str] = []
         self.gone: list[str] = []
         self.pressed: set[str] = set()
+        self.unreserved = set()
         closed: set[str] = set()
         for seen in observations:
             self.fold(seen, closed)
@@ -256,6 +271,8 @@ class Reference(State):
                 changed.add(name)
             if self.is_open(name) and (opened or any(now > was for was, now in rows)):
                 freed.add(name)
+        changed |= {name for name in self.unreserved if self.is_open(name)}
+        freed |= {name for name in self.unreserved if self.is_open(name)}
         self.forget_closed()
         expired: tuple[Ended, ...] = ()
         if role == "reconciler":
@@ -294,6 +311,11 @@ class Reference(State):
                 known.open, known.version = False, seen.resource_version or known.version
                 if seen.item.startswith("node/"):
                     closed.add(seen.item)
+                    self.end_room(seen.item)
+            case PodNominated():
+                self.fold_nominated(seen)
+            case PodTerminating():
+                self.end_victim(seen.uid)
             case PodSeen() | UnitSeen():
                 self.fold_seen(seen, seen.node if isinstance(seen, PodSeen) else "")
             case PodGone() | UnitGone():
@@ -301,6 +323,8 @@ class Reference(State):
                 old = number(seen.resource_version) < number(record.version) if record else False
                 if record and record.state == "OBSERVED" and seen.resource_version and old:
                     return
+                self.end_nominee(seen.uid)
+                self.end_victim(seen.uid)
                 if record:
                     self.end(record, "gone")
                 self.marks.add(seen.uid)
@@ -316,6 +340,7 @@ class Reference(State):
                     self.end(record, "unbound")
 
     def fold_seen(self, seen: PodSeen | UnitSeen, node: str) -> None:
+        self.end_nominee(seen.uid)
         if seen.uid in self.marks:
             return
         record = self.records.get(seen.uid)

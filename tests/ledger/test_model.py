@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import redis
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from koord.accounting.takes import Take, pod_takes, unit_takes
 from koord.ledger.client import Ledger
 from koord.ledger.model import (
+    DISRUPTIONS,
     Advance,
     ClaimRequest,
     Guard,
@@ -25,14 +26,19 @@ from koord.ledger.model import (
     LimitSet,
     Member,
     NodeSeen,
+    NominateRequest,
     Observation,
     PodGone,
+    PodNominated,
     PodSeen,
+    PodTerminating,
     Release,
+    Role,
     Settled,
     UnitGone,
     UnitSeen,
     UnitUnbound,
+    Victim,
 )
 from tests.ledger.reference import Reference
 
@@ -44,6 +50,8 @@ NODES = ["n0", "n1", "n2"]
 CHAINS = [(), ("leaf", "root"), ("other", "root")]
 ACTORS = ["a", "b"]
 TERMS = ["term/x", "term/y"]
+BUDGETS = ["pdb/ns/x", "pdb/ns/y"]
+BUDGET_SETS = [(), ("pdb/ns/x",), ("pdb/ns/x", "pdb/ns/y")]
 
 amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu"]), st.integers(0, 3), min_size=1)
 limits = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu", "pods"]), st.integers(0, 8))
@@ -71,8 +79,12 @@ def pods(draw: st.DrawFn, uid: str | None = None) -> Member:
     return Member(uid, "ns", uid, node, takes)
 
 
-def pod_member(uid: str, cpu: int) -> Member:
-    return Member(uid, "ns", uid, "n0", (Take("node/n0", {"cpu": cpu}),))
+def pod_member(uid: str, cpu: int, node: str = "n0") -> Member:
+    return Member(uid, "ns", uid, node, (Take(f"node/{node}", {"cpu": cpu}),))
+
+
+def first(pair: tuple[str, object]) -> str:
+    return pair[0]
 
 
 @st.composite
@@ -92,7 +104,7 @@ def member_lists(draw: st.DrawFn) -> tuple[Member, ...]:
 @st.composite
 def observations(draw: st.DrawFn) -> Observation:
     version = draw(versions)
-    match draw(st.integers(0, 8)):
+    match draw(st.integers(0, 10)):
         case 0:
             return NodeSeen("node/" + draw(st.sampled_from(NODES)), draw(limits), version, draw(st.integers(0, 3)))
         case 1:
@@ -107,7 +119,18 @@ def observations(draw: st.DrawFn) -> Observation:
             return PodSeen(pod.uid, "ns", pod.name, pod.node, pod.takes, version, tuple(bumps))
         case 6:
             return PodGone(draw(st.sampled_from(PODS)), "ns", "x", draw(st.sampled_from(["", version])))
+        case 7 if draw(flags):
+            return LimitSet(draw(st.sampled_from(BUDGETS)), {DISRUPTIONS: draw(st.integers(0, 3))})
         case 7:
+            return PodTerminating(draw(st.sampled_from(PODS)), "ns", "x")
+        case 8 | 9:
+            pod = draw(pods())
+            node = draw(st.sampled_from([pod.node, pod.node, ""]))
+            group, foreign = draw(st.sampled_from(["", "g"])), draw(flags)
+            return PodNominated(
+                pod.uid, "ns", pod.name, node, pod.takes, draw(st.integers(0, 2)), version, group, foreign
+            )
+        case 10 if draw(flags):
             unit = draw(units())
             return UnitSeen(unit.uid, "ns", unit.name, unit.takes, version)
         case _:
@@ -160,15 +183,20 @@ class Machine(RuleBasedStateMachine):
             "a",
             "reconciler",
             True,
-            [NodeSeen(f"node/{node}", {"cpu": 5, "memory": 6, "gpu": 2, "pods": 4}, "1") for node in NODES[:2]]
-            + [LimitSet(f"{family}/{q}", {"cpu": 7}) for family in ("quota", "admitted") for q in ("leaf", "root")],
+            [NodeSeen(f"node/{node}", {"cpu": 8, "memory": 6, "gpu": 2, "pods": 9}, "1") for node in NODES[:2]]
+            + [LimitSet(f"{family}/{q}", {"cpu": 7}) for family in ("quota", "admitted") for q in ("leaf", "root")]
+            + [LimitSet(budget, {DISRUPTIONS: 2}) for budget in BUDGETS],
         )
 
-    def role_epoch(self, role: str, current: bool) -> int:
-        return self.roles[role][-1 if current else 0]
+    def leader(self, actor: str, role: str, current: bool) -> tuple[Ledger, int]:
+        """Who leads, with its epoch; or any actor with the first epoch that there was, most often a stale one."""
+        if not current:
+            return self.actors[actor], self.roles[role][0]
+        epoch, incarnation = self.model.roles[role]
+        return next(ledger for ledger in self.actors.values() if ledger.incarnation == incarnation), epoch
 
-    def watch(self, actor: str, role: str, current: bool, seen: Sequence[Observation]) -> None:
-        ledger, epoch = self.actors[actor], self.role_epoch(role, current)
+    def watch(self, actor: str, role: Role, current: bool, seen: Sequence[Observation]) -> None:
+        ledger, epoch = self.leader(actor, role, current)
         answer = self.do(ledger.observe(seen, role=role, role_epoch=epoch))
         assert answer == self.model.observe(ledger.epoch, role, epoch, ledger.incarnation, seen)
         self.learn_guards()
@@ -187,7 +215,7 @@ class Machine(RuleBasedStateMachine):
         if kind > 5:
             return ()
         name = TERMS[kind % 2] if kind < 4 else "node/" + NODES[kind % 2]
-        return (Guard(name, self.model.guard(name) - (kind % 3 == 0), bump=kind < 3),)
+        return (Guard(name, self.model.guard(name) + (kind % 3 == 0), bump=kind < 3),)
 
     # ---- what may happen ----
 
@@ -247,6 +275,76 @@ class Machine(RuleBasedStateMachine):
             expected = self.model.claim(ledger.epoch, ledger.incarnation, batch)
             assert self.do(ledger.claim(batch)) == expected
 
+    @rule(
+        members=st.lists(st.tuples(st.sampled_from(NODES[:2]), st.integers(1, 4)), min_size=1, max_size=3),
+        victims=st.lists(st.tuples(st.sampled_from(PODS), st.sampled_from(BUDGET_SETS)), max_size=2, unique_by=first),
+        rank=st.tuples(st.integers(0, 2), st.sampled_from(["", "g", "h"])),
+        again=st.integers(0, 7),
+        claims=st.lists(st.tuples(st.integers(2, 8), st.integers(0, 2), st.sampled_from(["", "g"]), flags), max_size=3),
+    )
+    def nominate(
+        self,
+        members: list[tuple[str, int]],
+        victims: list[tuple[str, tuple[str, ...]]],
+        rank: tuple[int, str],
+        again: int,
+        claims: list[tuple[int, int, str, bool]],
+    ) -> None:
+        """Room for some, made by others; and claims of all ranks for a node of it."""
+        offers, nominees = sorted(self.model.victims), sorted(self.model.nominees)
+        id_ = offers[0] if again == 0 and offers else f"o{next(_numbers)}"
+        uids = [f"m{next(_numbers)}" for _ in members]
+        if again in (1, 2) and nominees:
+            uids[0] = nominees[0]
+        elif again == 3:
+            uids[0] = PODS[0]
+        named = tuple(pod_member(uid, cpu, node) for uid, (node, cpu) in zip(uids, members, strict=True))
+        taken = tuple(Victim(uid, budgets) for uid, budgets in victims if uid not in uids)
+        request = NominateRequest(id_, named, *rank, taken)
+        ledger = self.actors["a"]
+        assert self.do(ledger.nominate([request])) == self.model.nominate(ledger.epoch, [request])
+        requests = [
+            ClaimRequest(
+                f"b-{next(_numbers)}",
+                (pod_member(uids[0] if own else f"w{next(_numbers)}", cpu, members[0][0]),),
+                priority=priority,
+                group=group,
+                wound=own,
+            )
+            for cpu, priority, group, own in claims
+        ]
+        self.sent += requests
+        expected = self.model.claim(ledger.epoch, ledger.incarnation, requests) if requests else []
+        assert self.do(ledger.claim(requests)) == expected
+
+    @rule(
+        index=st.integers(0, 9),
+        node=st.sampled_from(["", "n0", "n1", "same", "same"]),
+        cpu=st.integers(1, 3),
+        rank=st.integers(0, 2),
+        version=versions,
+        foreign=flags,
+    )
+    def note(self, index: int, node: str, cpu: int, rank: int, version: str, foreign: bool) -> None:
+        """The reconciler sees the field of a nominated pod."""
+        nominees = sorted(self.model.nominees)
+        if nominees:
+            uid = nominees[index % len(nominees)]
+            where = self.model.nominees[uid].item.removeprefix("node/") if node == "same" else node
+            takes = pod_member(uid, cpu, where).takes
+            self.watch(
+                "a", "reconciler", True, [PodNominated(uid, "ns", uid, where, takes, rank, version, "", foreign)]
+            )
+
+    @rule(index=st.integers(0, 9))
+    def lapse_offer(self, index: int) -> None:
+        """Its time is over."""
+        offers = sorted(self.model.victims)
+        if offers:
+            offer = offers[index % len(offers)]
+            self.redis.zadd(self.key + ":offers", {offer: 1}, xx=True)
+            self.model.lapsed_offers.add(offer)
+
     @rule(actor=st.sampled_from(ACTORS), index=st.integers(0, 50))
     def repeat(self, actor: str, index: int) -> None:
         if self.sent:
@@ -285,7 +383,7 @@ class Machine(RuleBasedStateMachine):
             item = Advance(item.claim, item.token, item.epoch - 1, item.decision, item.uids)
         elif wrong == 2:
             item = Advance(item.claim, item.token, item.epoch, "other", item.uids)
-        ledger, epoch = self.actors[actor], self.role_epoch("gateway", current)
+        ledger, epoch = self.leader(actor, "gateway", current)
         expected = self.model.advance(ledger.incarnation, [item], epoch)
         assert self.do(ledger.advance([item], epoch)) == expected
 
@@ -304,9 +402,8 @@ class Machine(RuleBasedStateMachine):
         claim = self.model.claims.get(request.id)
         token = (claim.token if claim else 1) + (wrong == 0)
         uids = tuple(member.uid for member in request.members)
-        role_epoch = self.role_epoch("gateway", current) if by == "gateway" else 0
+        ledger, role_epoch = self.leader(actor, "gateway", current) if by == "gateway" else (self.actors[actor], 0)
         item = Release(request.id, token, [(), uids[:1], uids][part], by, role_epoch)
-        ledger = self.actors[actor]
         expected = self.model.release(ledger.epoch, ledger.incarnation, [item])
         assert self.do(ledger.release([item])) == expected
 
@@ -345,7 +442,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(current=flags)
     def sweep(self, current: bool) -> None:
-        ledger, epoch = self.actors["a"], self.role_epoch("reconciler", current)
+        ledger, epoch = self.leader("a", "reconciler", current)
         answer = self.do(ledger.sweep(epoch))
         expected = self.model.observe(ledger.epoch, "reconciler", epoch, ledger.incarnation, [])
         assert answer == expected
@@ -363,6 +460,7 @@ class Machine(RuleBasedStateMachine):
         assert binding == {uid: record for uid, record in records.items() if record.state == "BINDING"}
         items = self.do(ledger.items())
         assert items == self.model.items()
+        assert self.do(collect_nominations(ledger)) == self.model.nominations()
         status = self.do(ledger.status())
         states = [record.state for record in records.values()]
         assert (status.held, status.binding, status.observed) == tuple(
@@ -378,6 +476,9 @@ class Machine(RuleBasedStateMachine):
             for take in record.takes:
                 for key, amount in take.amounts.items():
                     sums[take.item, part, key] = sums.get((take.item, part, key), 0) + amount
+        for victims in self.model.victims.values():
+            for budget in (name for victim in victims for name in victim.budgets):
+                sums[budget, "held", DISRUPTIONS] = sums.get((budget, "held", DISRUPTIONS), 0) + 1
         stored = {
             (name, part, key): amount
             for name, item in items.items()
@@ -391,8 +492,15 @@ async def collect(ledger: Ledger) -> dict[str, Any]:
     return {record.uid: record async for record in ledger.records()}
 
 
+async def collect_nominations(ledger: Ledger) -> dict[str, Any]:
+    return {one.uid: one async for one in ledger.nominations()}
+
+
 async def collect_binding(ledger: Ledger) -> dict[str, Any]:
     return {record.uid: record async for record in ledger.binding()}
+
+
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate) if os.environ.get("KOORD_LEDGER_NO_SHRINK") else tuple(Phase)
 
 
 def test_functions_do_what_the_model_does(redis_url: str) -> None:
@@ -404,5 +512,6 @@ def test_functions_do_what_the_model_does(redis_url: str) -> None:
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
+            phases=PHASES,
         ),
     )
