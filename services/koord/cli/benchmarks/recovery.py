@@ -10,7 +10,8 @@ import asyncio
 import itertools
 import time
 from collections import defaultdict
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from koord.cli.api import connect
 from koord.cli.benchmarks.arrivals import NAMESPACE, Arrivals
@@ -53,6 +54,39 @@ class Pause(NamedTuple):
         )
 
 
+class Seen(Protocol):
+    """What a pause is made of (:class:`Population` has it)."""
+
+    @property
+    def waits(self) -> Mapping[str, tuple[float, float]]:
+        """(created, bound) by pod."""
+        ...
+
+    @property
+    def waiting(self) -> Mapping[str, float]:
+        """When pods without a node were created."""
+        ...
+
+    @property
+    def bound_at(self) -> Sequence[float]:
+        """Every binding, in order."""
+        ...
+
+
+def pause_of(seen: Seen, killed: float, level: float) -> Pause:
+    """The pause between a kill and the moment when binding was level again; who still waits has waited until now."""
+    begun, now = killed - _BEFORE_S, time.monotonic()
+    waits = [
+        (bound - created, key)
+        for key, (created, bound) in seen.waits.items()
+        if created <= level and (created >= begun or bound >= killed)
+    ]
+    waits += [(now - created, key) for key, created in seen.waiting.items() if created <= level]
+    moments = [begun, *(moment for moment in seen.bound_at if begun <= moment <= level), level]
+    gap, gap_at = max((later - earlier, earlier) for earlier, later in itertools.pairwise(moments))
+    return Pause(sorted(waits, reverse=True), gap, gap_at - killed, level - killed)
+
+
 class _Bench:
     def __init__(self, up: UpProcess, api: HttpClusterApi, people: Population, arrivals: Arrivals, rate: int) -> None:
         self._up = up
@@ -83,25 +117,12 @@ class _Bench:
         pid = kill(self._up, name)
         level = await self._people.level(killed + _AFTER_S, calm_s=_CALM_S, timeout_s=_STALL_S)
         await self._arrivals.stop()
-        pause = self._pause(killed, level if level is not None else time.monotonic())
+        pause = pause_of(self._people, killed, level if level is not None else time.monotonic())
         self.pauses[fault.kind].append(pause)
         say(f"{fault.kind} {turn + 1}: {name} killed; {pause}")
         await self._up.restarted(name, pid)
         await self.judge.rest(f"{fault.kind} {turn + 1}")
         await self._clear(self._arrivals.pods[before:])
-
-    def _pause(self, killed: float, level: float) -> Pause:
-        people, begun = self._people, killed - _BEFORE_S
-        waits = [
-            (bound - created, key)
-            for key, (created, bound) in people.waits.items()
-            if created <= level and (created >= begun or bound >= killed)
-        ]
-        now = time.monotonic()
-        waits += [(now - created, key) for key, created in people.waiting.items() if created <= level]
-        moments = [begun, *(moment for moment in people.bound_at if begun <= moment <= level), level]
-        gap, gap_at = max((later - earlier, earlier) for earlier, later in itertools.pairwise(moments))
-        return Pause(sorted(waits, reverse=True), gap, gap_at - killed, level - killed)
 
     async def _clear(self, names: list[str]) -> None:
         """Back to the standing population."""
