@@ -372,10 +372,11 @@ class Reflector:
     async def _listed(self, version: str) -> None:
         if not self.publishing:
             return
+        marked = self._marked
         await self._sink.listed(self.resource, version, self._mark)
         self._check()
-        if self._marked is not None and not self._marked.done():
-            self._marked.set_result(None)
+        if marked is not None and marked is self._marked and not marked.done():
+            marked.set_result(None)
 
     # Around it ----------------------------------------------------------------------------------------------------
 
