@@ -8,7 +8,17 @@ import pytest
 
 from koord.accounting.takes import Take
 from koord.kube.quotas import ElasticQuota
-from koord.ledger.model import ItemClosed, NodeSeen, PodGone, PodNominated, PodSeen, UnitGone, UnitSeen, UnitUnbound
+from koord.ledger.model import (
+    ItemClosed,
+    NodeSeen,
+    PodGone,
+    PodNominated,
+    PodSeen,
+    PodTerminating,
+    UnitGone,
+    UnitSeen,
+    UnitUnbound,
+)
 from koord.reconciler.folding import PATIENCE_S, Folder
 from koord.reconciler.sights import NodeSight, PodSight, SightError, UnitSight, request_of
 
@@ -312,3 +322,14 @@ def test_a_nominated_pod_that_is_bound_or_goes_needs_no_word_of_its_own(folder: 
         again = folder.pod(None, waits, "3", 0.0)
         assert [type(one) for one in again] == [PodNominated]
         folder.forget()
+
+
+def test_a_pod_that_begins_to_terminate_is_told_once(folder: Folder) -> None:
+    """It is no preemptor's victim any more."""
+    running = pod(node="n1", version="1")
+    folder.pod(None, running, "1", 0.0)
+    ending = pod(node="n1", version="2")
+    ending.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+    assert folder.pod(running, ending, "2", 0.0) == [PodTerminating("u", "ns", "p")]
+    assert folder.pod(ending, ending, "3", 0.0) == []
+    assert folder.pod(ending, None, "4", 0.0) == [PodGone("u", "ns", "p", "4")]

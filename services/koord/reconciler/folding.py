@@ -23,6 +23,7 @@ from koord.ledger.model import (
     PodGone,
     PodNominated,
     PodSeen,
+    PodTerminating,
     UnitGone,
     UnitSeen,
     UnitUnbound,
@@ -180,6 +181,9 @@ class Folder:
             if old is None or not old.terminal or old.metadata.uid != new.metadata.uid:
                 found += self._pod_gone(new.metadata, new.metadata.resource_version)
         elif new.spec.node_name:
+            meta, before = new.metadata, old.metadata if old is not None else None
+            if meta.deletion_timestamp and not (before and before.uid == meta.uid and before.deletion_timestamp):
+                found.append(PodTerminating(meta.uid, meta.namespace, meta.name))
             if self._must_wait(new, now):
                 return found
             found += self._pod_seen(new)
