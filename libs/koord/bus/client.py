@@ -147,6 +147,11 @@ class HotClient(Client):
         await self._error_cb(error)
         await self._process_op_err(error)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a handler keeps the read loop waiting: that nothing arrives says nothing about the server then."""
+        return self._pings_outstanding < 0
+
     def connected_server(self) -> str | None:
         """``host:port`` of the server that we are, or were last, connected to."""
         server = self._current_server

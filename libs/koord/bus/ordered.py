@@ -278,8 +278,8 @@ class OrderedReader:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             # What came and is not worked off is no silence: reading may be paused.
-            alive = self._alive or self._backlog or self._subscription is None or not self._bus.connected
-            silent = 0 if alive else silent + 1
+            idle = self._backlog or self._subscription is None or not self._bus.connected or self._bus.nc.is_held
+            silent = 0 if self._alive or idle else silent + 1
             self._alive = False
             if silent >= SILENT_BEATS:
                 silent = 0

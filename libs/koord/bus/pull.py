@@ -218,7 +218,8 @@ class PullLoop:
         silent = 0
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            silent = 0 if self._alive or not self._asked or not self._bus.connected else silent + 1
+            idle = not self._asked or not self._bus.connected or self._bus.nc.is_held
+            silent = 0 if self._alive or idle else silent + 1
             self._alive = False
             if silent >= SILENT_BEATS:
                 silent = 0
