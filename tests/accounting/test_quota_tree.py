@@ -1,5 +1,6 @@
 """The tree of quotas under any order of changes."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -185,3 +186,13 @@ def test_any_order_of_changes_ends_in_the_same_tree(history: list[tuple[str, str
         if isinstance(found, tuple):
             assert found[0] == name
             assert len(set(found)) == len(found)
+
+
+def test_what_is_shown_on_a_quota_is_no_edit_of_it() -> None:
+    tree = tree_of(quota("team"))
+    body = msgspec.to_builtins(quota("team"))
+    body["metadata"]["annotations"] = dict.fromkeys(keys.WRITTEN, '{"cpu":"1"}')
+    body["status"] = {"used": {"cpu": "1"}}
+    assert not tree.set(msgspec.convert(body, ElasticQuota))
+    body["metadata"]["annotations"][keys.SHARED_WEIGHT] = '{"cpu":"1"}'
+    assert tree.set(msgspec.convert(body, ElasticQuota))

@@ -188,3 +188,48 @@ def test_equal_containers_are_summed_once() -> None:
     assert cache.request(pod("p2", "b", "1").spec) is first
     for cpu in ("2", "3", "4"):
         assert cache.request(pod("p", "a", cpu).spec) == (("cpu", int(cpu) * 1000),)
+
+
+def test_an_annotation_that_does_not_parse_is_told_once_and_counts_as_absent() -> None:
+    keeper = Keeper()
+    body = msgspec.to_builtins(quota("a", max={"cpu": "4"}))
+    body["metadata"]["annotations"] = {PREFIX + "shared-weight": "{"}
+    keeper.put_quota(msgspec.convert(body, ElasticQuota))
+    keeper.put_node("n", node("8"))
+    keeper.fill(0.0)
+    (text,) = problems(keeper)
+    assert text.startswith(f"ElasticQuota q/a: annotation {PREFIX}shared-weight: must be a JSON object")
+    keeper.put_quota(quota("b", max={"cpu": "4"}))
+    keeper.fill(0.0)
+    assert problems(keeper) == []
+
+
+def test_a_parent_that_does_not_exist_is_told_once() -> None:
+    keeper = Keeper()
+    keeper.put_quota(quota("a", "gone", max={"cpu": "4"}))
+    keeper.look_for_parents()
+    keeper.look_for_parents()
+    (text,) = problems(keeper)
+    assert "metadata.labels[quota.scheduling.koordinator.sh/parent]: there is no quota 'gone'" in text
+    keeper.put_quota(quota("gone", max={"cpu": "4"}))
+    keeper.look_for_parents()
+    assert problems(keeper) == []
+
+
+def test_what_was_admitted_may_be_completed_and_a_min_needs_no_asking() -> None:
+    keeper = Keeper()
+    for name in "ab":
+        keeper.put_quota(quota(name, min={"cpu": "4"}, max={"cpu": "8"}))
+    keeper.put_node("n", node("8"))
+    unit = {"metadata": {"name": "u", "namespace": "ns", "labels": {PREFIX + "name": "a"}}}
+    spec = {"spec": {"resource": {"cpu": "8"}}, "status": {"phase": "Dequeued", "admissions": [{}]}}
+    keeper.put_unit("ns/u", msgspec.json.decode(msgspec.json.encode({**unit, **spec}), type=UnitBrief))
+    keeper.fill(0.0)
+    assert [limits.limits for limits in keeper.limits("b")[:2]] == [{"cpu": 4000}, {"cpu": 4000}]
+    keeper.put_pod("ns/p", pod("p", "b", "4"))
+    keeper.fill(0.0)
+    assert [limits.limits for limits in keeper.limits("a")[:2]] == [{"cpu": 8000}, {"cpu": 4000}]
+    keeper.compute()
+    states = {state.name: state for state in keeper.runtimes()[0].quotas}
+    assert (states["a"].runtime, states["a"].limit) == ({"cpu": 4000}, {"cpu": 8000})
+    assert (states["b"].runtime, states["b"].limit) == ({"cpu": 4000}, {})

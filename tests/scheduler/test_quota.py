@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from koord.contracts.codec import encode
+from koord.contracts.codec import decode, encode
 from koord.contracts.quota import QuotaRuntime, QuotaState
 from koord.kube.meta import ObjectMeta
 from koord.kube.quotas import ElasticQuota as QuotaObject
@@ -136,3 +137,12 @@ def test_a_quota_that_guarantees_nothing_takes_no_pod_that_must_stay(bed: Bed) -
     assert isinstance(place(bed, "a", "1", preemptible="false"), Diagnosis)
     books.set_quota(quota("koordinator-default-quota", {"cpu": "10"}))
     assert isinstance(place(bed, "b", "1", team="unknown", preemptible="false"), Placed)
+
+
+def test_what_an_older_quota_service_published_is_understood(bed: Bed) -> None:
+    state = {"name": "team", "namespace": "quotas", "runtime": {"cpu": 4_000}}
+    old = decode(QuotaRuntime, msgspec.msgpack.encode({"tree": "_", "version": 1, "quotas": [state], "v": 1}))
+    assert old.ceiling == "1"
+    plugin(bed).set_quota(quota("team", {"cpu": "10"}))
+    plugin(bed).set_runtime(old)
+    assert plugin(bed).limit_of("team") == {"cpu": 4_000}

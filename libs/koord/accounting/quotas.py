@@ -25,7 +25,10 @@ class QuotaTreeError(ValueError):
 
 
 class QuotaNode(msgspec.Struct, frozen=True):
-    """One quota in force. ``min`` and ``max`` are integers; a resource missing in ``max`` is not limited."""
+    """One quota in force. ``min`` and ``max`` are integers; a resource missing in ``max`` is not limited.
+
+    ``annotations`` are without those that only show how the quota stands: their change is no edit of it.
+    """
 
     name: str
     namespace: str
@@ -215,5 +218,5 @@ def _node(quota: ElasticQuota) -> QuotaNode:
         max=most,
         namespaces=keys.bound_namespaces(meta.annotations),
         labels=meta.labels,
-        annotations=meta.annotations,
+        annotations={key: text for key, text in meta.annotations.items() if key not in keys.WRITTEN},
     )

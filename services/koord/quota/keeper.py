@@ -21,6 +21,7 @@ from koord.kube.protocol.quota import (
     ROOT_QUOTA,
     RUNTIME,
     SYSTEM_QUOTA,
+    WRITTEN,
     allows_lending,
     is_preemptible,
     quota_label,
@@ -85,6 +86,7 @@ class Keeper:
         self._sums: dict[str, Sums] = {}
         self._wanted: dict[str, Limits] = {}
         self._orphans: dict[str, str] = {}
+        self._passed_over: dict[str, str] = {}
         self._resources: set[str] = set()
         self._to_show: set[str] = set()
         idle = IdleRoom(self._rules.hold_s)
@@ -205,6 +207,7 @@ class Keeper:
         if self._tree_new:
             self.usage.remap(self._quota_of)
             self._shares.rebuild(self.tree)
+            self._tell_passed_over()
         due = self._shares.idle.due_s if self._shares.idle is not None else None
         if not (self._tree_new or self._inputs_new or self.usage.touched or (due is not None and now_s >= due)):
             return False
@@ -349,6 +352,16 @@ class Keeper:
             self._wanted.pop(name, None)
             self.closed.add(name)
 
+    def _tell_passed_over(self) -> None:
+        """Annotations that do not parse count as absent: said once per text."""
+        found = self._shares.problems
+        for name in found.keys() - self._passed_over.keys():
+            node = self.tree.get(name)
+            quota = self.objects.get(node.key) if node is not None else None
+            if quota is not None:
+                self.problems.append(Problem(quota, "InvalidAnnotation", found[name]))
+        self._passed_over = dict(found)
+
     def _order_of(self, queue: str, quota: str) -> Order:
         return self._orders.get(queue or quota, _PLAIN)
 
@@ -385,10 +398,5 @@ def _same_rules(old: ElasticQuota, new: ElasticQuota) -> bool:
     return _rules(old.metadata.annotations) == _rules(new.metadata.annotations)
 
 
-_WRITTEN = frozenset(
-    (RUNTIME, REQUEST, CHILD_REQUEST, ALLOCATED, GUARANTEED, NON_PREEMPTIBLE_REQUEST, NON_PREEMPTIBLE_USED)
-)
-
-
 def _rules(annotations: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in annotations.items() if key not in _WRITTEN}
+    return {key: value for key, value in annotations.items() if key not in WRITTEN}

@@ -74,7 +74,7 @@ class UnitStatus(View, frozen=True):
     """Status of a QueueUnit: its phase, and whether it holds room."""
 
     phase: str = ""
-    admissions: list[msgspec.Raw] = msgspec.field(default_factory=list)
+    admissions: list[msgspec.Raw] | None = None
 
 
 class UnitBrief(View, frozen=True):

@@ -35,6 +35,11 @@ GUARANTEED: Final = PREFIX + "guaranteed"
 NON_PREEMPTIBLE_REQUEST: Final = PREFIX + "non-preemptible-request"
 NON_PREEMPTIBLE_USED: Final = PREFIX + "non-preemptible-used"
 
+WRITTEN: Final = frozenset(
+    (RUNTIME, REQUEST, CHILD_REQUEST, ALLOCATED, GUARANTEED, NON_PREEMPTIBLE_REQUEST, NON_PREEMPTIBLE_USED)
+)
+"""Annotations that show what a quota uses and may use; they are written every second and decide nothing."""
+
 ROOT_QUOTA: Final = "koordinator-root-quota"
 SYSTEM_QUOTA: Final = "koordinator-system-quota"
 DEFAULT_QUOTA: Final = "koordinator-default-quota"
