@@ -5,6 +5,11 @@ from typing import Any
 
 import pytest
 
+from koord.accounting.takes import pod_takes
+from koord.bus.questions import ask
+from koord.contracts.asks import ExplainPod, PodExplanation
+from koord.ledger.client import Ledger
+from koord.ledger.model import ClaimRequest, Member, Release
 from koord.scheduler.gang import partial
 from koord.scheduler.gang.book import GangSettings
 from koord.scheduler.queueing.queue import QueueSettings
@@ -111,3 +116,29 @@ async def test_another_scheduler_knows_it_and_evicts_again_what_a_budget_kept(
             await until(lambda: not world.node_of("g0") and not world.node_of("g2"), "evicted in the end", 20)
             ids = [evict.id for evict in world.evictions]
             assert len(ids) == len(set(ids)) == 4, ids
+
+
+async def test_a_member_that_somebody_else_holds_is_asked_for_at_a_steady_pace(
+    nats_url: str, redis_url: str, cluster: str
+) -> None:
+    """Doubling its wait would leave a gang's last member unbound long after whoever held it has let go."""
+    patient = QueueSettings(initial_backoff_s=0.1, max_backoff_s=3600)
+    async with (
+        outside(nats_url, redis_url, cluster) as world,
+        await Ledger.connect(redis_url, cluster, "other-1") as other,
+    ):
+        await world.node("n0")
+        await world.listed()
+        uid = await world.pod("p")
+        takes = pod_takes({"cpu": 1000}, "n0", (), unit_owned=False)
+        [held] = await other.claim([ClaimRequest("other-1-1", (Member(uid, "default", "p", "n0", takes),))])
+        assert held.status == "ok"
+        async with scheduler(nats_url, redis_url, cluster, SchedulerSettings(queue=patient)):
+            attempts = 0
+            while attempts < 12:
+                found = await ask(world.bus, "scheduler", "explain", ExplainPod("default", "p"), PodExplanation)
+                attempts = found.attempts
+                await asyncio.sleep(0.05)
+            assert not world.binds
+            await other.release([Release("other-1-1", held.token)])
+            await until(lambda: world.node_of("p"), "bound", 20)

@@ -298,8 +298,8 @@ class Driver:
         else:
             self._queue.keep(unit, now)
 
-    def _give_back(self, plan: Planned, now: float, message: str, *, again: bool = False) -> None:
-        """Forget a plan; its unit is tried again, at once or after backing off."""
+    def _give_back(self, plan: Planned, now: float, message: str, *, again: bool = False, counted: bool = True) -> None:
+        """Forget a plan; its unit is tried again, at once or after backing off, longer each time if ``counted``."""
         for pod, _ in plan.members:
             self._world.engine.forget(pod.uid)
         unit = plan.unit
@@ -309,7 +309,7 @@ class Driver:
             unit.message = message
             self._queue.retry(unit, now)
         else:
-            self._queue.fail(unit, now, message)
+            self._queue.fail(unit, now, message, counted=counted)
 
     def _refused(self, plan: Planned, answer: ClaimAnswer, now: float) -> None:
         unit = plan.unit
@@ -319,8 +319,10 @@ class Driver:
             self._give_back(plan, now, "ledger unavailable", again=True)
             return
         if answer.status != "conflict":
-            # Busy: a record of an earlier claim, or a pod that ended; the state stream or the lease will tell.
-            self._give_back(plan, now, f"claim {answer.status}: {answer.busy_uid} {answer.busy_claim}".rstrip())
+            # Busy: a record of an earlier claim, or a pod that ended; the state stream or the lease will tell. That is
+            # no error of the pod's: it is asked again at a steady pace, for the last member of a gang may be waiting.
+            text = f"claim {answer.status}: {answer.busy_uid} {answer.busy_claim}".rstrip()
+            self._give_back(plan, now, text, counted=False)
             return
         # First what we took ourselves goes, then the columns are masked to what the ledger has left.
         for pod, _ in plan.members:
