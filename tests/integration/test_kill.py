@@ -1,4 +1,4 @@
-"""SIGKILL of each service in turn, each time with 100 jobs in flight: every job finishes exactly once."""
+"""SIGKILL of each service and of Redis in turn, each time with 100 jobs in flight: every job finishes exactly once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ from tests.integration.exactly_once import create, finished, judge, restarted, u
 JOBS = 200
 IN_FLIGHT = 100
 """Jobs that are submitted and not over, at least, whenever a service is killed."""
-SERVICES = ("gateway", "reconciler", "quota", "queue", "scheduler")
+SERVICES = ("gateway", "reconciler", "redis-server", "quota", "queue", "scheduler")
 
 
 @pytest.mark.slow
