@@ -20,6 +20,7 @@ from koord.cli.apiprocess import ApiProcess
 from koord.cli.clusters import ClusterFile
 from koord.cli.errors import CommandError
 from koord.cli.replicas import SERVICES, slots
+from koord.localcluster.natscluster import NatsCluster
 from koord.localcluster.process import Child, LineSink, to_stderr
 from koord.localcluster.servers import NatsServer, RedisServer, ServerError, free_port
 from koord.localcluster.supervisor import Supervisor
@@ -41,6 +42,7 @@ class LocalOptions(msgspec.Struct, frozen=True):
     name) goes before it. ``log_level`` and ``scheduler_names`` left empty are the file's, or the defaults of ``up``.
     ``data_dir`` keeps the embedded API's objects over restarts of its process and of the whole cluster.
     ``replicas`` says how many processes a service has, one unless named; their names are then ``gateway-1`` and so on.
+    ``nats_servers`` is 1, or 3 or 5 for a cluster of servers ``nats-1`` ... that hold every stream each.
     """
 
     cluster: str = "local"
@@ -55,6 +57,7 @@ class LocalOptions(msgspec.Struct, frozen=True):
     config: Path | None = None
     data_dir: Path | None = None
     replicas: Mapping[str, int] = {}
+    nats_servers: int = 1
 
 
 class LocalCluster:
@@ -65,7 +68,8 @@ class LocalCluster:
         self._sink = sink
         self._supervisor = Supervisor(sink=sink, on_restart=self._restarted)
         self._directory = TemporaryDirectory("koord-up-")
-        self._nats = NatsServer()
+        many = options.nats_servers > 1
+        self._nats: NatsServer | NatsCluster = NatsCluster(options.nats_servers) if many else NatsServer()
         self._redis = RedisServer(binary=Path(options.redis_binary) if options.redis_binary else None)
         self._api: ApiProcess | None = None
         self._otlp = ""
@@ -125,9 +129,7 @@ class LocalCluster:
 
     async def _start(self) -> None:
         try:
-            await asyncio.gather(
-                self._supervisor.add(self._nats), self._supervisor.add(self._redis), self._start_traces()
-            )
+            await asyncio.gather(self._start_nats(), self._supervisor.add(self._redis), self._start_traces())
         except ServerError as error:
             raise CommandError(str(error)) from error
         if not self.kubeconfig:
@@ -144,8 +146,17 @@ class LocalCluster:
             await self._supervisor.stop()
             if self._api is not None:
                 await self._api.stop()
+            if isinstance(self._nats, NatsCluster):
+                await self._nats.stop()
         finally:  # also when somebody cannot wait: the kernel ends the children with this process
             self._directory.remove()
+
+    async def _start_nats(self) -> None:
+        if isinstance(self._nats, NatsServer):
+            await self._supervisor.add(self._nats)
+            return
+        await asyncio.gather(*(self._supervisor.add(server) for server in await self._nats.prepare()))
+        await self._nats.ready()
 
     async def _start_traces(self) -> None:
         if _traces_go_elsewhere():
@@ -202,6 +213,8 @@ class LocalCluster:
             "KOORD_KUBECONFIG": self.kubeconfig,
             "KOORD_LOCKS": str(self._locks()),
         }
+        if self.options.nats_servers > 1:
+            env["KOORD_NATS__REPLICAS"] = str(self.options.nats_servers)
         if self.options.log_level or not self._says("log", "level"):
             env["KOORD_LOG__LEVEL"] = self.options.log_level or "warning"
         if not self.options.kubeconfig and not self._says("gateway", "api_timeout_s"):

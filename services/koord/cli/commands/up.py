@@ -61,6 +61,9 @@ def up(
             show_default=False,
         ),
     ] = None,
+    nats_servers: Annotated[
+        int, typer.Option("--nats-servers", metavar="N", help="1, or 3 or 5 that replicate (setting nats.replicas).")
+    ] = 1,
     log_level: Annotated[
         str | None,
         typer.Option("--log-level", help="debug, info, warning (the default) or error.", show_default=False),
@@ -78,6 +81,8 @@ def up(
         raise UsageProblem(f"--kubeconfig {kubeconfig}: no such file")
     if kubeconfig is not None and data_dir is not None:
         raise UsageProblem("--data-dir keeps the embedded API's objects: it does not go with --kubeconfig")
+    if nats_servers not in (1, 3, 5):
+        raise UsageProblem(f"--nats-servers {nats_servers}: must be 1, 3 or 5")
     if log_level not in (None, "debug", "info", "warning", "error"):
         raise UsageProblem(f"--log-level {log_level!r}: must be debug, info, warning or error")
 
@@ -104,6 +109,7 @@ def up(
         config=config.resolve() if config else None,
         data_dir=data_dir.resolve() if data_dir else None,
         replicas=settings.processes(),
+        nats_servers=nats_servers,
     )
     run(_serve(options, ready_file, kubeconfig_out))
 
