@@ -1,6 +1,7 @@
 """Golden examples of spec 20 about the ledger: G27-G30, G32-G34 and what of G35 needs no gateway."""
 
-from koord.ledger.model import Advance, ClaimRequest, Ended, NodeSeen, NominateRequest, Release, Short
+from koord.ledger.model import Advance, ClaimRequest, Ended, NodeSeen, Release, Short
+from koord.ledger.nominations import NominateRequest
 from koord.localcluster.servers import RedisServer
 from tests.ledger.world import World, connected, pod
 

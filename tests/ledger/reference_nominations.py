@@ -4,17 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from koord.ledger.model import (
-    DISRUPTIONS,
-    Ended,
-    Member,
-    NominateAnswer,
-    NominateRequest,
-    Nomination,
-    PodNominated,
-    Short,
-    Victim,
-)
+from koord.ledger.model import Ended, Member, PodNominated, Short
+from koord.ledger.nominations import DISRUPTIONS, NominateAnswer, NominateRequest, Nomination, Victim
 from tests.ledger.reference_state import State, number
 
 

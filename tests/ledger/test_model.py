@@ -18,7 +18,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from koord.accounting.takes import Take, pod_takes, unit_takes
 from koord.ledger.client import Ledger
 from koord.ledger.model import (
-    DISRUPTIONS,
     Advance,
     ClaimRequest,
     Guard,
@@ -26,7 +25,6 @@ from koord.ledger.model import (
     LimitSet,
     Member,
     NodeSeen,
-    NominateRequest,
     Observation,
     PodGone,
     PodNominated,
@@ -38,8 +36,8 @@ from koord.ledger.model import (
     UnitGone,
     UnitSeen,
     UnitUnbound,
-    Victim,
 )
+from koord.ledger.nominations import DISRUPTIONS, NominateRequest, Victim
 from tests.ledger.reference import Reference
 
 _numbers = itertools.count()

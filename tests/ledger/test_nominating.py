@@ -4,7 +4,6 @@ import pytest
 
 from koord.accounting.takes import Take
 from koord.ledger.model import (
-    DISRUPTIONS,
     ClaimAnswer,
     ClaimRequest,
     Ended,
@@ -13,15 +12,12 @@ from koord.ledger.model import (
     LimitSet,
     Member,
     NodeSeen,
-    NominateAnswer,
-    NominateRequest,
-    Nomination,
     PodGone,
     PodNominated,
     PodTerminating,
     Short,
-    Victim,
 )
+from koord.ledger.nominations import DISRUPTIONS, NominateAnswer, NominateRequest, Nomination, Victim
 from tests.ledger.world import World, connected, pod
 
 PDB = "pdb/ns/web"

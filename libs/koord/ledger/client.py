@@ -8,7 +8,7 @@ that restarted, empty or not, takes nothing before the reconciler has opened it 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, Self
 
 import hiredis
@@ -18,7 +18,7 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
-from koord.ledger import library, wire
+from koord.ledger import library, nominationwire, wire
 from koord.ledger.batching import Batcher
 from koord.ledger.model import (
     GONE_S,
@@ -29,26 +29,21 @@ from koord.ledger.model import (
     ClaimAnswer,
     ClaimRequest,
     Ended,
-    Item,
     ItemClosed,
     LedgerError,
     LedgerRefused,
     LedgerReset,
-    LedgerStatus,
     LedgerUnavailable,
     LimitSet,
-    NominateAnswer,
-    NominateRequest,
-    Nomination,
     Observation,
     ObserveAnswer,
-    Record,
     Release,
     ReleaseAnswer,
     RetireAnswer,
     Role,
-    Sums,
 )
+from koord.ledger.nominations import NominateAnswer, NominateRequest
+from koord.ledger.reader import Reader
 from koord.ledger.resp import Connection, Reply
 
 _BATCH_MEMBERS: Final = 256
@@ -58,7 +53,7 @@ _REPLICAS_S: Final = 10.0
 _CLOSED: Final = "closed"
 
 
-class Ledger:
+class Ledger(Reader):
     """One process' access to the ledger of ``cluster``.
 
     ``incarnation`` is new at every start of a process and owns its claims. All methods raise LedgerUnavailable when
@@ -178,10 +173,10 @@ class Ledger:
         if not requests:
             return []
         for request in requests:
-            wire.check_nomination(request)
+            nominationwire.check_nomination(request)
         for _ in range(2):
-            rows = await self._call("nominate_v1", wire.pack_nominations(self._epoch, requests))
-            answers = [wire.nominate_answer(row, self._epoch) for row in rows]
+            rows = await self._call("nominate_v1", nominationwire.pack_nominations(self._epoch, requests))
+            answers = [nominationwire.nominate_answer(row, self._epoch) for row in rows]
             if answers[0].status != "epoch":
                 break
             self._learn(answers[0].epoch)
@@ -279,83 +274,7 @@ class Ledger:
             if answer.status != "ok" or not row[4]:
                 return RetireAnswer(answer.status, tuple(ended), tuple(sorted(items)))
 
-    # ---- reading ----
-
-    async def status(self) -> LedgerStatus:
-        """The ledger at a glance; also refreshes :attr:`epoch`."""
-        status = wire.status(await self._call("status_v1"))
-        self._learn(status.epoch)
-        return status
-
-    async def items(self, prefix: str = "") -> dict[str, Item]:
-        """All items whose name begins with ``prefix``, read in slices: each item is consistent, all of them are not."""
-        found: dict[str, Item] = {}
-        cursor = "0"
-        while True:
-            cursor, rows = await self._call("items_v1", wire.pack((prefix, cursor)))
-            found.update(map(wire.item, rows))
-            if cursor == "0":
-                return found
-
-    async def items_named(self, names: Collection[str]) -> dict[str, Item]:
-        """The items with these names, as far as they exist, at one moment (4,096 a call); costs what is asked for."""
-        found: dict[str, Item] = {}
-        wanted = list(names)
-        for first in range(0, len(wanted), MAX_MEMBERS):
-            rows = await self._call("items_named_v1", wire.pack(wanted[first : first + MAX_MEMBERS]))
-            found.update(map(wire.item, rows))
-        return found
-
-    async def guards(self, names: Collection[str]) -> dict[str, int]:
-        """The versions of these guards as they are now; 0 for one that was never raised."""
-        wanted = list(names)
-        versions: list[int] = await self._call("guards_v1", wire.pack(wanted))
-        return dict(zip(wanted, map(int, versions), strict=True))
-
-    async def sums(self, names: Collection[str]) -> dict[str, Sums]:
-        """What these items and the records say of each other at one moment; reads every record, so: rarely."""
-        _, rows = await self._call("sums_v1", wire.pack(list(names)))
-        return dict(map(wire.sums, rows))
-
-    async def owners(self) -> set[str]:
-        """The incarnations that have HELD claims."""
-        return set(await self._call("owners_v1"))
-
-    async def record(self, uid: str) -> Record | None:
-        """The record of a pod or QueueUnit."""
-        rows = await self._call("records_v1", wire.pack([uid]))
-        return wire.record(rows[0]) if rows else None
-
-    async def records(self) -> AsyncIterator[Record]:
-        """All records, read in slices; one that changes meanwhile is seen at least once if it stays."""
-        async for record in self._scan("scan_records_v1"):
-            yield record
-
-    async def binding(self) -> AsyncIterator[Record]:
-        """The records that are BINDING, read in slices as :meth:`records`; costs what is in flight, not what runs."""
-        async for record in self._scan("scan_binding_v1"):
-            yield record
-
-    async def nominations(self) -> AsyncIterator[Nomination]:
-        """The nominated pods, read in slices as :meth:`records`."""
-        cursor = "0"
-        while True:
-            cursor, rows = await self._call("scan_nominated_v1", wire.pack((cursor,)))
-            for row in rows:
-                yield wire.nomination(row)
-            if cursor == "0":
-                return
-
     # ---- inside ----
-
-    async def _scan(self, function: str) -> AsyncIterator[Record]:
-        cursor = "0"
-        while True:
-            cursor, rows = await self._call(function, wire.pack((cursor,)))
-            for row in rows:
-                yield wire.record(row)
-            if cursor == "0":
-                return
 
     def _learn(self, epoch: int) -> None:
         # Never back: an empty Redis answers 0, and what was planned under the old epoch must stay refused.

@@ -14,21 +14,20 @@ from typing import Final, Literal
 import msgspec
 
 from koord.accounting.takes import Take
+from koord.ledger.reading import MAX_AMOUNT as MAX_AMOUNT
+from koord.ledger.reading import Item as Item
+from koord.ledger.reading import LedgerStatus as LedgerStatus
+from koord.ledger.reading import Record as Record
+from koord.ledger.reading import State as State
+from koord.ledger.reading import Sums as Sums
 
-MAX_AMOUNT: Final = 2**53
-"""Largest magnitude of an amount: doubles are exact up to here."""
 MAX_MEMBERS: Final = 4096
 """Members one call of a ledger function may touch; also the largest claim."""
 LEASE_S: Final = 30.0
 """How long a HELD claim lives without a renewal, on the clock of Redis."""
-OFFER_S: Final = 60.0
-"""How long a nomination may go without being seen at its pod, and how long victims are locked at most."""
-DISRUPTIONS: Final = "disruptions"
-"""The one key of a disruption budget's item, ``pdb/<namespace>/<name>``; limit: status.disruptionsAllowed."""
 GONE_S: Final = 600.0
 """How long a uid that has ended is remembered, so that a late claim for it is refused."""
 
-State = Literal["HELD", "BINDING", "OBSERVED"]
 Role = Literal["gateway", "reconciler", "quota"]
 
 
@@ -164,60 +163,6 @@ class ClaimAnswer(msgspec.Struct, frozen=True):
     busy_uid: str = ""
     busy_claim: str = ""
     wounded: tuple[Wounded, ...] = ()
-
-
-# ---- nominations -----------------------------------------------------------------------------------------------------
-
-
-class Victim(msgspec.Struct, frozen=True, array_like=True):
-    """A running pod that is to be evicted, and the items of the disruption budgets of which that takes a unit."""
-
-    uid: str
-    budgets: tuple[str, ...] = ()
-
-
-class NominateRequest(msgspec.Struct, frozen=True):
-    """Room kept for all ``members`` of a preemptor, before any eviction: all together or not at all.
-
-    ``id`` is never reused; the same again is no second offer. Of a member's takes only those of its node count. Per
-    node they must be at most what is free, plus what ``victims`` are charged with there, minus nominations of
-    ``priority`` or more. Victims are locked for this offer, and it holds a unit (key ``disruptions``) of each of their
-    budgets. A member that is nominated already loses that nomination to this one. ``group`` is that of its claims.
-    ``lease_s``, at most 60: how long members are offered; victims and units stay locked no longer, even when all
-    members were noted.
-    """
-
-    id: str
-    members: tuple[Member, ...]
-    priority: int = 0
-    group: str = ""
-    victims: tuple[Victim, ...] = ()
-    lease_s: float = OFFER_S
-
-
-class NominateAnswer(msgspec.Struct, frozen=True):
-    """What became of it, in the words of :class:`ClaimAnswer`."""
-
-    status: Literal["ok", "conflict", "busy", "epoch", "closed"]
-    epoch: int = 0
-    shorts: tuple[Short, ...] = ()
-    busy_uid: str = ""
-    busy_claim: str = ""
-
-
-class Nomination(msgspec.Struct, frozen=True):
-    """One nominated pod as it is stored. ``offer`` is empty once its victims are not locked any more, or never were."""
-
-    uid: str
-    offer: str
-    namespace: str
-    name: str
-    node: str
-    amounts: Mapping[str, int]
-    noted: bool
-    priority: int
-    group: str
-    foreign: bool
 
 
 # ---- the gateway's and the schedulers' moves -------------------------------------------------------------------------
@@ -456,76 +401,3 @@ class RetireAnswer(msgspec.Struct, frozen=True):
     status: Literal["ok", "epoch", "closed"]
     ended: tuple[Ended, ...] = ()
     items: tuple[str, ...] = ()
-
-
-# ---- reading ---------------------------------------------------------------------------------------------------------
-
-
-class Record(msgspec.Struct, frozen=True):
-    """The one record of a pod or QueueUnit.
-
-    ``claim`` and ``trace`` outlive the claim; both are empty if the pod was not placed through the ledger. ``takes`` is
-    what is stored: held, or charged once OBSERVED. ``via`` is the reservation claimed through (later).
-    """
-
-    uid: str
-    state: State
-    claim: str
-    token: int
-    owner: str
-    namespace: str
-    name: str
-    node: str
-    takes: tuple[Take, ...]
-    decision: str = ""
-    attempts: int = 0
-    resource_version: str = ""
-    trace: str = ""
-    slots: tuple[str, ...] = ()
-    via: str = ""
-
-
-class Item(msgspec.Struct, frozen=True):
-    """One item's amounts by key; ``limits`` misses keys that have none. ``refs``: records that refer to it."""
-
-    limits: Mapping[str, int]
-    used: Mapping[str, int]
-    held: Mapping[str, int]
-    nested: Mapping[str, int] = {}
-    open: bool = True
-    refs: int = 0
-    version: int = 0
-
-
-class LedgerStatus(msgspec.Struct, frozen=True):
-    """The ledger at a glance. ``roles`` maps a role to its highest epoch and the incarnation that has it."""
-
-    open: bool
-    epoch: int
-    run_id: str
-    token: int
-    held: int
-    binding: int
-    observed: int
-    items: int
-    roles: Mapping[str, tuple[int, str]] = {}
-
-
-class Sums(msgspec.Struct, frozen=True):
-    """What an item says and what the records say of it, at one moment: equal unless the ledger is damaged."""
-
-    item: Item | None
-    used: Mapping[str, int]
-    held: Mapping[str, int]
-    refs: int
-
-    @property
-    def right(self) -> bool:
-        """Whether they are equal, as far as the ledger's sums are exact."""
-        item = self.item or Item({}, {}, {})
-        return item.refs == self.refs and _equal(item.used, self.used) and _equal(item.held, self.held)
-
-
-def _equal(left: Mapping[str, int], right: Mapping[str, int]) -> bool:
-    pairs = ((left.get(key, 0), right.get(key, 0)) for key in {*left, *right})
-    return all(a == b or max(abs(a), abs(b)) >= MAX_AMOUNT for a, b in pairs)

@@ -12,7 +12,6 @@ import msgspec
 from koord.accounting.takes import NODE, Take
 from koord.ledger.model import (
     MAX_MEMBERS,
-    OFFER_S,
     Advance,
     AdvanceAnswer,
     ClaimAnswer,
@@ -24,9 +23,6 @@ from koord.ledger.model import (
     LedgerStatus,
     LimitSet,
     NodeSeen,
-    NominateAnswer,
-    NominateRequest,
-    Nomination,
     Observation,
     ObserveAnswer,
     PodGone,
@@ -97,6 +93,16 @@ def _bounded(amounts: Mapping[str, int]) -> Mapping[str, int]:
     return amounts
 
 
+def on_node(node: str, takes: Iterable[Take]) -> Mapping[str, int]:
+    """What is taken of the node's room."""
+    total: dict[str, int] = {}
+    for take in takes:
+        if take.item == NODE + node:
+            for key, amount in take.amounts.items():
+                total[key] = total.get(key, 0) + amount
+    return _bounded(total)
+
+
 # ---- claims ----------------------------------------------------------------------------------------------------------
 
 
@@ -140,69 +146,6 @@ def pack_claims(epoch: int, owner: str, lease_ms: int, requests: Sequence[ClaimR
         )
     )
     return arguments
-
-
-def check_nomination(request: NominateRequest) -> None:
-    """LedgerRefused for a nomination that no ledger would take; names it and the rule."""
-    members, victims = request.members, request.victims
-    if not members or len(members) + len(victims) > MAX_MEMBERS:
-        text = f"{len(members)} members and {len(victims)} victims, 1 to {MAX_MEMBERS} in all can be"
-        raise LedgerRefused(f"nomination {request.id}: {text}")
-    if not 0 < request.lease_s <= OFFER_S:
-        raise LedgerRefused(f"nomination {request.id}: lease_s {request.lease_s}: at most {OFFER_S}, more than 0")
-    uids = [member.uid for member in members] + [victim.uid for victim in victims]
-    if len(set(uids)) != len(uids):
-        raise LedgerRefused(f"nomination {request.id}: a uid is named twice")
-    for member in members:
-        if not member.node:
-            raise LedgerRefused(f"nomination {request.id}: {member.namespace}/{member.name}: without a node")
-
-
-def pack_nominations(epoch: int, requests: Sequence[NominateRequest]) -> bytes:
-    """The argument of ``nominate``."""
-    rows = [
-        (
-            request.id,
-            [(m.uid, m.namespace, m.name, NODE + m.node, _on_node(m.node, m.takes)) for m in request.members],
-            request.priority,
-            request.group,
-            request.victims,
-            round(request.lease_s * 1000),
-        )
-        for request in requests
-    ]
-    return pack((epoch, rows))
-
-
-def _on_node(node: str, takes: Iterable[Take]) -> Mapping[str, int]:
-    """What is taken of the node's room."""
-    total: dict[str, int] = {}
-    for take in takes:
-        if take.item == NODE + node:
-            for key, amount in take.amounts.items():
-                total[key] = total.get(key, 0) + amount
-    return _bounded(total)
-
-
-def nominate_answer(row: Row, epoch: int) -> NominateAnswer:
-    """What the function says of one nomination."""
-    match row:
-        case ["conflict", shorts]:
-            return NominateAnswer("conflict", epoch, tuple(map(short, shorts)))
-        case ["busy", uid, claim]:
-            return NominateAnswer("busy", epoch, (), uid, claim)
-        case [status, current]:
-            return NominateAnswer(status, current)
-        case _:
-            return NominateAnswer(row[0], epoch)
-
-
-def nomination(row: Row) -> Nomination:
-    """A nominated pod as the function opened it."""
-    uid, fields = row
-    offer, namespace, name, item_name, amounts, noted, priority, group, foreign = fields[:9]
-    node = item_name.removeprefix(NODE)
-    return Nomination(uid, offer, namespace, name, node, amounts or {}, noted, priority, group, foreign)
 
 
 def short(row: Row) -> Short:
@@ -295,7 +238,7 @@ def _observation(seen: Observation, arguments: list[bytes]) -> tuple[Any, ...]:
         case UnitUnbound(uid=uid):
             return "U", uid, _version(seen.resource_version, uid)
         case PodNominated(uid=uid, node=node):
-            named, amounts = (NODE + node, _on_node(node, seen.takes)) if node else ("", {})
+            named, amounts = (NODE + node, on_node(node, seen.takes)) if node else ("", {})
             version = _version(seen.resource_version, uid)
             who = uid, seen.namespace, seen.name
             return "M", *who, named, amounts, seen.priority, seen.group, seen.foreign, version

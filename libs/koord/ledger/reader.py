@@ -1,0 +1,97 @@
+"""Reading the ledger: nothing here moves a record."""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Collection
+from typing import Any
+
+from koord.ledger import nominationwire, wire
+from koord.ledger.model import MAX_MEMBERS, Item, LedgerStatus, Record, Sums
+from koord.ledger.nominations import Nomination
+
+
+class Reader(ABC):
+    """The reading half of the client. All methods raise LedgerUnavailable when Redis cannot be reached."""
+
+    async def status(self) -> LedgerStatus:
+        """The ledger at a glance; also refreshes :attr:`epoch`."""
+        status = wire.status(await self._call("status_v1"))
+        self._learn(status.epoch)
+        return status
+
+    async def items(self, prefix: str = "") -> dict[str, Item]:
+        """All items whose name begins with ``prefix``, read in slices: each item is consistent, all of them are not."""
+        found: dict[str, Item] = {}
+        cursor = "0"
+        while True:
+            cursor, rows = await self._call("items_v1", wire.pack((prefix, cursor)))
+            found.update(map(wire.item, rows))
+            if cursor == "0":
+                return found
+
+    async def items_named(self, names: Collection[str]) -> dict[str, Item]:
+        """The items with these names, as far as they exist, at one moment (4,096 a call); costs what is asked for."""
+        found: dict[str, Item] = {}
+        wanted = list(names)
+        for first in range(0, len(wanted), MAX_MEMBERS):
+            rows = await self._call("items_named_v1", wire.pack(wanted[first : first + MAX_MEMBERS]))
+            found.update(map(wire.item, rows))
+        return found
+
+    async def guards(self, names: Collection[str]) -> dict[str, int]:
+        """The versions of these guards as they are now; 0 for one that was never raised."""
+        wanted = list(names)
+        versions: list[int] = await self._call("guards_v1", wire.pack(wanted))
+        return dict(zip(wanted, map(int, versions), strict=True))
+
+    async def sums(self, names: Collection[str]) -> dict[str, Sums]:
+        """What these items and the records say of each other at one moment; reads every record, so: rarely."""
+        _, rows = await self._call("sums_v1", wire.pack(list(names)))
+        return dict(map(wire.sums, rows))
+
+    async def owners(self) -> set[str]:
+        """The incarnations that have HELD claims."""
+        return set(await self._call("owners_v1"))
+
+    async def record(self, uid: str) -> Record | None:
+        """The record of a pod or QueueUnit."""
+        rows = await self._call("records_v1", wire.pack([uid]))
+        return wire.record(rows[0]) if rows else None
+
+    async def records(self) -> AsyncIterator[Record]:
+        """All records, read in slices; one that changes meanwhile is seen at least once if it stays."""
+        async for record in self._scan("scan_records_v1"):
+            yield record
+
+    async def binding(self) -> AsyncIterator[Record]:
+        """The records that are BINDING, read in slices as :meth:`records`; costs what is in flight, not what runs."""
+        async for record in self._scan("scan_binding_v1"):
+            yield record
+
+    async def nominations(self) -> AsyncIterator[Nomination]:
+        """The nominated pods, read in slices as :meth:`records`."""
+        cursor = "0"
+        while True:
+            cursor, rows = await self._call("scan_nominated_v1", wire.pack((cursor,)))
+            for row in rows:
+                yield nominationwire.nomination(row)
+            if cursor == "0":
+                return
+
+    # ---- inside ----
+
+    async def _scan(self, function: str) -> AsyncIterator[Record]:
+        cursor = "0"
+        while True:
+            cursor, rows = await self._call(function, wire.pack((cursor,)))
+            for row in rows:
+                yield wire.record(row)
+            if cursor == "0":
+                return
+
+    @abstractmethod
+    def _learn(self, epoch: int) -> None:
+        """An answer named the epoch."""
+
+    @abstractmethod
+    async def _call(self, function: str, *arguments: bytes) -> Any:
+        """What a function answers, unpacked."""
