@@ -78,8 +78,16 @@ QUEUES = [{"metadata": {"name": "team"}}]
 def test_explain_job_shows_what_is_short_on_the_whole_chain() -> None:
     told = explain("ml", "train", *waiting_job("team", "8"), QUEUES, TREE, [])
     assert told["quota"] == [
-        {"name": "team", "resource": "cpu", "asks": "8", "used": "1", "max": "10", "short": ""},
-        {"name": "company", "resource": "cpu", "asks": "8", "used": "15500m", "max": "20", "short": "3500m"},
+        {"name": "team", "resource": "cpu", "asks": "8", "used": "1", "now": "10", "max": "10", "short": ""},
+        {
+            "name": "company",
+            "resource": "cpu",
+            "asks": "8",
+            "used": "15500m",
+            "now": "20",
+            "max": "20",
+            "short": "3500m",
+        },
     ]
     assert (told["phase"], told["message"]) == ("Enqueued", "limited")
     assert told["notes"] == ["queue team, attempts so far 2; tried again when room comes free"]
@@ -103,6 +111,16 @@ def test_explain_job_of_a_job_that_is_not_held_and_of_none() -> None:
     )
     with pytest.raises(CommandError, match="job ml/other: no such job"):
         explain("ml", "other", jobs, [], QUEUES, TREE, [])
+
+
+def test_explain_job_goes_by_what_the_quota_may_use_now() -> None:
+    leaf = quota("team", {"cpu": "10"}, {"cpu": "4"})
+    leaf["metadata"]["annotations"] = {"quota.scheduling.koordinator.sh/runtime": '{"cpu":"6"}'}
+    [row] = explain("ml", "train", *waiting_job("team", "3"), QUEUES, [leaf], [])["quota"]
+    assert (row["now"], row["max"], row["short"]) == ("6", "10", "1")
+    leaf["spec"]["min"] = {"cpu": "8"}
+    [row] = explain("ml", "train", *waiting_job("team", "3"), QUEUES, [leaf], [])["quota"]
+    assert (row["now"], row["short"]) == ("8", "")
 
 
 def test_explain_job_counts_its_own_pods() -> None:

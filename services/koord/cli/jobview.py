@@ -12,7 +12,7 @@ from koord.kube.quantity import QuantityError
 from koord.kube.resources import BY_TOKEN
 
 Object = dict[str, Any]
-Level = tuple[str, dict[str, int], dict[str, int]]
+Level = tuple[str, dict[str, int], dict[str, int], dict[str, int]]
 
 _WAITING = frozenset(("Enqueued", "TimeoutBackoff"))
 
@@ -62,7 +62,7 @@ def explain(
     if phase in _WAITING:
         notes.extend(
             f"it can never fit: it asks for more {resource} than the max of quota {quota}"
-            for quota, limit, _ in levels
+            for quota, limit, _, _ in levels
             for resource, amount in asks.items()
             if amount > limit.get(resource, amount)
         )
@@ -92,23 +92,36 @@ def _asks(request: Object) -> dict[str, int]:
 
 
 def _levels(quota: str, by_name: dict[str, Object]) -> Iterator[Level]:
-    """The quotas of a chain, leaf first: name, max and used in base units."""
+    """The quotas of a chain, leaf first: name, max, what it may use now and what it uses, in base units."""
     seen: set[str] = set()
     while quota in by_name and quota not in seen:
         seen.add(quota)
         item = by_name[quota]
         limit = amounts((item.get("spec") or {}).get("max") or {})
-        yield quota, limit, amounts((item.get("status") or {}).get("used") or {})
+        yield quota, limit, _now(item, limit), amounts((item.get("status") or {}).get("used") or {})
         quota = (item["metadata"].get("labels") or {}).get(quota_keys.PARENT) or ""
+
+
+def _now(item: Object, limit: dict[str, int]) -> dict[str, int]:
+    """The larger of min and runtime; max where no runtime is shown."""
+    try:
+        runtime = quota_keys.resource_list(item["metadata"].get("annotations") or {}, quota_keys.RUNTIME)
+        if runtime is None:
+            return limit
+        least, shown = amounts((item.get("spec") or {}).get("min") or {}), amounts(runtime)
+    except (quota_keys.AnnotationError, QuantityError):
+        return limit
+    return {key: min(amount, max(least.get(key, 0), shown.get(key, 0))) for key, amount in limit.items()}
 
 
 def _rows(level: Level, asks: dict[str, int], *, waits: bool) -> Iterator[Object]:
     """A quota's rows, one a resource that the job asks for."""
-    name, limit, used = level
-    over = {key: used.get(key, 0) + amount - limit[key] for key, amount in asks.items() if key in limit}
+    name, limit, now, used = level
+    over = {key: used.get(key, 0) + amount - now[key] for key, amount in asks.items() if key in now}
     short = {key: amount for key, amount in over.items() if waits and amount > 0}
     words = {
-        column: _words(part) for column, part in (("asks", asks), ("used", used), ("max", limit), ("short", short))
+        column: _words(part)
+        for column, part in (("asks", asks), ("used", used), ("now", now), ("max", limit), ("short", short))
     }
     for key in asks:
         row = {column: texts.get(key, "") for column, texts in words.items()}

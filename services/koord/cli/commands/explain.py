@@ -113,7 +113,8 @@ def _print_job(answer: dict[str, Any]) -> None:
             console.print(line, soft_wrap=True, markup=False)
     if answer["quota"]:
         columns = {
-            "name": "QUOTA", "resource": "RESOURCE", "asks": "ASKS", "used": "USED", "max": "MAX", "short": "SHORT",
+            "name": "QUOTA", "resource": "RESOURCE", "asks": "ASKS", "used": "USED", "now": "MAY USE", "max": "MAX",
+            "short": "SHORT",
         }  # fmt: skip
         show(columns, answer["quota"])
     if answer["pods"]:
