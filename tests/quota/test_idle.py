@@ -1,7 +1,5 @@
 """Idle shares are handed on: who gets them, in which order, and what never happens (docs/decisions/005)."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -28,13 +26,13 @@ class Bench:
         self.now = 0.0
         self._age = 0
 
-    def wait(self, job: str, quota: str, cpu: int, priority: int = 0) -> None:
+    def wait(self, job: str, quota: str, cpu: int = 0, gpu: int = 0) -> None:
         self._age += 1
-        rank = Rank(-priority, f"{self._age:04}")
-        self.usage.put_unit(job, quota, (("cpu", cpu),), ("", ""), waits=True, queue=quota, rank=rank)
+        rank = Rank(0, f"{self._age:04}")
+        self.usage.put_unit(job, quota, (("cpu", cpu), ("gpu", gpu)), ("", ""), waits=True, queue=quota, rank=rank)
 
-    def run(self, job: str, quota: str, cpu: int) -> None:
-        self.usage.put_unit(job, quota, (("cpu", cpu),), ("", ""), admitted=True, queue=quota)
+    def run(self, job: str, quota: str, cpu: int = 0, gpu: int = 0) -> None:
+        self.usage.put_unit(job, quota, (("cpu", cpu), ("gpu", gpu)), ("", ""), admitted=True, queue=quota)
 
     def shares(self) -> Ints:
         for name in self.tree.names:
@@ -168,26 +166,26 @@ def test_amounts_beyond_counting_do_no_harm() -> None:
     bench.share()
 
 
-amounts = st.integers(0, 30)
+amounts = st.dictionaries(st.sampled_from(["cpu", "gpu"]), st.integers(0, 30), min_size=1)
 
 
 @st.composite
 def benches(draw: st.DrawFn) -> Bench:
-    rows: list[Any] = []
+    """Trees of two resources, of which a max may name only one."""
+    rows: list[QuotaRow] = []
     names = [f"q{i}" for i in range(draw(st.integers(1, 7)))]
     for i, name in enumerate(names):
         parent = draw(st.sampled_from(["", *names[:i]]))
-        most = draw(st.integers(0, 60))
-        rows.append(
-            row(
-                name, parent, most=most, low=draw(st.integers(0, most)), lends=draw(st.booleans()),
-                weight=draw(st.integers(0, 3)),
-            )
-        )  # fmt: skip
-    bench = Bench(draw(st.integers(0, 80)), *rows)
+        most = draw(st.dictionaries(st.sampled_from(["cpu", "gpu"]), st.integers(0, 60), min_size=1))
+        least = {key: draw(st.integers(0, amount)) for key, amount in most.items()}
+        weight = {key: draw(st.integers(0, 3)) for key in most}
+        rows.append(QuotaRow(name, parent, least, most, weight, draw(st.booleans())))
+    bench = Bench(0, *rows)
+    bench.tree.set_total("", {"cpu": draw(st.integers(0, 80)), "gpu": draw(st.integers(0, 80))})
     bench.order = draw(st.sampled_from([Order(), BLOCK, Order(depth=2)]))
     for n in range(draw(st.integers(0, 12))):
-        (bench.run if draw(st.booleans()) else bench.wait)(f"u{n}", draw(st.sampled_from(names)), draw(amounts))
+        put = bench.run if draw(st.booleans()) else bench.wait
+        put(f"u{n}", draw(st.sampled_from(names)), **draw(amounts))
     return bench
 
 
@@ -198,6 +196,8 @@ def test_runtimes_only_move_and_never_above_any_max(bench: Bench) -> None:
     tree = bench.tree
     filled = tree.runtimes
     most = tree.most
+    reached = {name for owner, first, last in tree.groups() for name in tree.names[first:last]}
+    assert reached == set(tree.names)
     assert ((shares <= most) | (shares <= filled)).all()
     assert (shares >= 0).all()
     below, _ = tree.up(tree.occupied, np.zeros_like(filled))
@@ -235,3 +235,14 @@ def test_nobody_waits_for_ever_while_the_room_is_idle(blocks: bool, jobs: list[t
         bench.share()
         bench.usage.drop_unit(one.key.removeprefix("unit "))
     assert not list(bench.usage.lines)
+
+
+def test_a_job_that_lacks_only_one_resource_is_helped_with_that() -> None:
+    both = {"cpu": 100, "gpu": 100}
+    bench = Bench(0, *(QuotaRow(name, "", {}, both, {"cpu": 1, "gpu": 1}) for name in "ab"))
+    bench.tree.set_total("", {"cpu": 100, "gpu": 20})
+    bench.wait("a0", "a", 10, gpu=12)
+    bench.wait("b0", "b", 10, gpu=12)
+    shares = bench.shares()
+    rows = {name: bench.tree.runtime(bench.tree.row[name], shares) for name in "ab"}
+    assert rows == {"a": {"cpu": 10, "gpu": 12}, "b": {"cpu": 10, "gpu": 8}}

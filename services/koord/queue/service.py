@@ -171,7 +171,7 @@ class QueueService:
         """How much of max the quota service lets in at most; what is let in right now stands in the ledger."""
         try:
             above, _, below = published.ceiling.partition("/")
-            changed = self.engine.on_ceiling(Fraction(int(above), int(below or 1)))
+            changed = self.engine.on_ceiling(_positive(Fraction(int(above), int(below or 1))))
         except (ValueError, ZeroDivisionError):
             self._host.log.warning("runtime quotas name no ceiling, the last one stays", ceiling=published.ceiling)
             return
@@ -363,6 +363,12 @@ class QueueService:
         except LedgerUnavailable:
             return  # tried again with the next pass; the lease is not renewed for ever
         self.engine.admission.to_release = []
+
+
+def _positive(rate: Fraction) -> Fraction:
+    if rate <= 0:
+        raise ValueError(f"{rate} is not above 0")
+    return rate
 
 
 def _cancelled() -> bool:
