@@ -409,6 +409,13 @@ async def test_one_barrier_is_asked_for_until_it_is_done(made: Cluster) -> None:
     assert await asked(first) == answer
     other = await _done(asked, RaiseBarrier("x-2", 2**60, answer.epoch + 1000, [PODS.token]))
     assert other.epoch == answer.epoch + 1000
+    # What somebody else wrote there is no counter.
+    path = LEASES.path(made.kube.namespace, LEASE)
+    for number, junk in enumerate(("soon", "-7", "9" * 30, str(2**60))):
+        body = {"metadata": {"annotations": {EPOCH: junk}}}
+        await made.kube.call("patch", path, body, "application/merge-patch+json")
+        again = await _done(asked, RaiseBarrier(f"x-junk-{number}", 2**60, 1, []))
+        assert answer.epoch < again.epoch == await made.annotation() < 2**52
     # The counter outlives its Lease: it never goes back.
     await made.kube.call("delete", LEASES.path(made.kube.namespace, LEASE))
     assert (await _done(asked, RaiseBarrier("x-3", 2**60, 1, []))).epoch > answer.epoch

@@ -39,6 +39,8 @@ EPOCH: Final = "koord.sh/ledger-epoch"
 QUEUE: Final = "koord.sh/decisions-stream"
 """Annotation of the Lease: the life of the decisions' stream when the epoch was raised."""
 LEASE: Final = "koord-ledger"
+MAX_EPOCH: Final = 2**52
+"""Numbers of the ledger are exact up to twice this."""
 _ANSWER_S: Final = 2.0
 _AGAIN_S: Final = 0.2
 _AT_A_TIME: Final = 64
@@ -265,11 +267,13 @@ def _annotations(lease: dict[str, Any]) -> dict[str, str]:
 
 def _counter(lease: dict[str, Any] | None) -> int:
     text = _annotations(lease).get(EPOCH, "") if lease is not None else ""
-    if not text.isdecimal():
-        if text:
-            log.error("not a whole number, counting from the clock", lease=LEASE, annotation=EPOCH, value=text)
+    if not text:
         return 0
-    return int(text)
+    counter = int(text) if text.isdecimal() and len(text) < 18 else MAX_EPOCH
+    if counter >= MAX_EPOCH:
+        log.error("no epoch, counting from the clock", lease=LEASE, annotation=EPOCH, value=text[:40])
+        return 0
+    return counter
 
 
 def _targets(decision: Decision) -> Sequence[ObjectRef]:
