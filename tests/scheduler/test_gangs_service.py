@@ -178,7 +178,7 @@ async def test_hints_follow_a_gang(nats_url: str, redis_url: str, cluster: str) 
 
     async with outside(nats_url, redis_url, cluster) as world:
         await room(world, 1)
-        await world.bus.subscribe(world.bus.subjects.gang("*", "*", "*"), heard)
+        await world.bus.subscribe(f"{world.bus.subjects.root}.gang.>", heard)
         async with scheduler(nats_url, redis_url, cluster, FAST):
             for number in range(2):
                 await world.pod(f"g{number}", annotations=gang())
