@@ -20,7 +20,7 @@ from koord.contracts.codec import decode
 from koord.contracts.ledger import EpochHint, LedgerHint
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS, Resource
 from koord.ledger.client import Ledger
-from koord.ledger.model import Advance, ClaimRequest, Item, Member
+from koord.ledger.model import Advance, ClaimRequest, Item, LedgerUnavailable, Member
 from koord.localcluster.servers import RedisServer
 from koord.reconciler.hints import Hints
 from koord.reconciler.rebuilding import Superseded
@@ -265,6 +265,40 @@ async def test_what_happened_while_nobody_reconciled_is_made_up_for(bed: Bed, re
         assert await bed.ledger.record(stays["metadata"]["uid"]) is not None
     await bed.ledger.status()
     assert bed.ledger.epoch == epoch  # an open ledger is not emptied
+
+
+async def test_what_is_too_much_to_remember_is_told_anew(
+    bed: Bed, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the ledger is away, what waits for it stays bounded."""
+    monkeypatch.setattr("koord.reconciler.world.MOST_PENDING", 3)
+    away, asked = False, 0
+    observe = Ledger.observe
+
+    async def sometimes(self: Ledger, observations: Any, **named: Any) -> Any:
+        nonlocal asked
+        if away:
+            asked += 1
+            raise LedgerUnavailable("away")
+        return await observe(self, observations, **named)
+
+    monkeypatch.setattr(Ledger, "observe", sometimes)
+    await bed.cluster.node(cpu="64")
+    goes = await bed.cluster.pod("goes", node="n1", phase="Running")
+    async with reconciling(bed.cluster.bus, redis_url, "r"):
+        await opened(bed)
+        away = True
+        for number in range(20):
+            await bed.cluster.pod(f"p{number}", node="n1", phase="Running")
+        await bed.cluster.put(PODS, goes, gone=True)
+        await until(lambda: _asked(asked), "the ledger to be asked", 20)
+        away = False
+        await until(lambda: _is(bed, (20000, 0)), "everybody but the one that went", 20)
+    assert bed.cluster.barriers == 1
+
+
+async def _asked(times: int) -> bool:
+    return times > 0
 
 
 async def test_the_older_of_two_reconcilers_gives_up(bed: Bed, redis_url: str) -> None:

@@ -72,6 +72,8 @@ class Term:
                 if now >= next_audit:
                     await self._persist(self._audit)
                     next_audit = time.monotonic() + self._auditor.wait_s
+                if self._world.overflowed:
+                    await self._persist(self._take_over)
                 await self._wait(next_sweep - time.monotonic())
                 await self._persist(self._fold)
                 if settling.done():

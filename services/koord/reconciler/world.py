@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 import msgspec
 
@@ -17,10 +18,14 @@ from koord.reconciler.running import RunningSpans
 from koord.reconciler.sights import NodeSight, PodSight, UnitSight
 from koord.telemetry.spans import Spans
 
+MOST_PENDING: Final = 100_000
+"""Observations that wait for the ledger; more are told anew, all of them, when it is back."""
+
 
 class World:
     """The caches, and the observations that their changes make while somebody collects them.
 
+    ``overflowed``: nobody folded them for so long that no more are kept; everything has to be told anew.
     ``overcommitted``: node amounts found below zero, by item and resource, until somebody tells their nodes.
     """
 
@@ -28,6 +33,7 @@ class World:
         self.folder = Folder(scheduler_names)
         self.pending: deque[Observation] = deque()
         self.overcommitted: dict[tuple[str, str], Short] = {}
+        self.overflowed = False
         self.wake = asyncio.Event()
         self._collecting = False
         self._running = RunningSpans(spans)
@@ -61,6 +67,7 @@ class World:
     def collect_anew(self) -> list[Observation]:
         """Everything that is there now; later changes go to ``pending``."""
         self._collecting = True
+        self.overflowed = False
         self.pending.clear()
         return self.folder.everything(
             self.nodes.items.values(), self.pods.items.values(), self.units.items.values(), time.monotonic()
@@ -154,6 +161,7 @@ class World:
             self._add(self.folder.unit(change.old, change.new, change.resource_version, time.monotonic()))
 
     def _add(self, found: list[Observation]) -> None:
-        if found:
+        if found and not self.overflowed:
             self.pending.extend(found)
+            self.overflowed = len(self.pending) > MOST_PENDING
             self.wake.set()
