@@ -148,6 +148,24 @@ async def test_overcommit_that_no_claim_can_pay(world: World) -> None:
     assert (await world.bound(pod("more", "n1", 1))).released == ()
 
 
+async def test_newest_claims_go_first_and_no_more_than_must(world: World) -> None:
+    await world.claim(pod("a", "n1", 1000))
+    parts = await world.claim(pod("b1", "n1", 800), pod("b2", "n1", 700), strict=False)
+    whole = await world.claim(pod("c1", "n1", 1000), pod("c2", "n2", 1000))
+    newest = await world.claim(pod("d", "n1", 500))
+    answer = await world.bound(pod("f1", "n1", 1200))
+    assert answer.released == (
+        Ended(newest.request.id, ("d",), "overcommit"),
+        Ended(whole.request.id, ("c1", "c2"), "overcommit"),
+    )
+    assert await world.free("node/n1") == 300
+    # Of a claim that is something in parts, the members hit.
+    answer = await world.bound(pod("f2", "n1", 800))
+    assert answer.released == (Ended(parts.request.id, ("b1",), "overcommit"),)
+    assert await world.free("node/n1") == 300
+    assert answer.overcommitted == ()
+
+
 async def test_shrinking_node_pushes_claims_out(world: World) -> None:
     held = await world.claim(pod("a", "n1", 2000))
     answer = await world.node("n1", 1000, version="2")

@@ -289,7 +289,7 @@ class Ledger(Reader):
         )
         if not isinstance(reply, bytes) and "Function not found" not in str(reply):
             raise ConnectionError(str(reply))
-        if not isinstance(reply, bytes) or wire.unpack(reply)[0] != build:
+        if not isinstance(reply, bytes) or library.replaces(build, wire.unpack(reply)[0]):
             loading = connection.call((b"FUNCTION", b"LOAD", b"REPLACE", code), command, handshake=True)
             loaded, reply = await asyncio.gather(*loading)
             if not isinstance(reply, bytes):
