@@ -10,8 +10,10 @@ from koord.bus.questions import ask
 from koord.contracts.asks import ExplainPod, PodExplanation
 from koord.ledger.client import Ledger
 from koord.ledger.model import ClaimRequest, Member, Release
+from koord.scheduler.framework.contract import PodRef
 from koord.scheduler.gang import partial
-from koord.scheduler.gang.book import GangSettings
+from koord.scheduler.gang.book import BOUND_WITH, GangBook, GangSettings, mark
+from koord.scheduler.notices import Notices
 from koord.scheduler.queueing.queue import QueueSettings
 from koord.scheduler.settings import SchedulerSettings
 from tests.scheduler.outside import Outside, outside, scheduler, until
@@ -142,3 +144,18 @@ async def test_a_member_that_somebody_else_holds_is_asked_for_at_a_steady_pace(
             assert not world.binds
             await other.release([Release("other-1-1", held.token)])
             await until(lambda: world.node_of("p"), "bound", 20)
+
+
+def test_while_the_bus_is_away_nobody_is_evicted_and_the_wait_begins_anew() -> None:
+    book = GangBook(GangSettings(partial_gang_action="evict", default_timeout_s=10.0))
+    annotations = {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/min-available": "2"}
+    marks = {BOUND_WITH: f"{mark('a')},{mark('b')}"}
+    book.add(PodRef("a", "default", "a", {}, annotations | marks), bound=True)
+    book.add(PodRef("b", "default", "b", {}, annotations), bound=False)
+    partial_gangs = partial.PartialGangs(book, lambda _: {"a": "a"}, Notices("s", "s", lambda _: None))
+    assert partial_gangs.due(0.0, sure=True) == []
+    assert partial_gangs.due(11.0, sure=False) == []
+    assert partial_gangs.due(12.0, sure=True) == []
+    assert partial_gangs.due(21.0, sure=True) == []
+    assert [evict.target.uid for evict in partial_gangs.due(22.0, sure=True)] == ["a"]
+    assert partial_gangs.due(23.0, sure=True) == [], "once"

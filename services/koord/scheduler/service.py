@@ -264,7 +264,8 @@ class SchedulerService:
                 self._log.warning("nothing was heard of binds, they are published again", binds=again)
             self._news.tell_gated(now, {key: group.metadata.uid for key, group in self._groups.items.items()})
             if self._phases.leading:  # one replica is enough
-                self._unsent += self._partial.due(now)
+                sure = self._pods.is_synced and self._host.bus.connected
+                self._unsent += self._partial.due(now, sure=sure)
             self._measure()
 
     async def _release(self) -> None:

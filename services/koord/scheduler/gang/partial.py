@@ -28,9 +28,16 @@ class PartialGangs:
         self._asked: dict[str, tuple[float, int]] = {}
         """By pod uid: when it was last evicted, and how often."""
 
-    def due(self, now: float) -> list[Evict]:
-        """The evictions to ask for now; call it about once a second."""
+    def due(self, now: float, *, sure: bool) -> list[Evict]:
+        """The evictions to ask for now; call it about once a second.
+
+        Not ``sure`` (the bus is away, or what it missed is being read): the waits begin anew, for no news is not bad
+        news.
+        """
         if not self._book.evicts:
+            return []
+        if not sure:
+            self._since.clear()
             return []
         partial = {id_: gang for id_, gang in self._book.gangs.items() if self._book.in_part(gang)}
         self._since = {id_: self._since.get(id_, now) for id_ in partial}
