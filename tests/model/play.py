@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import redis
-from hypothesis import note
 
 from koord.bus.errors import BusTimeout
 from koord.contracts.asks import BarrierRaised, BindingsSettled, RaiseBarrier, SettleBindings
@@ -41,7 +40,8 @@ class Move(NamedTuple):
 class Play:
     """One run. Everybody stands still between two of its methods."""
 
-    def __init__(self, loop: SteppedLoop, server: RedisServer, quota_cpu: int) -> None:
+    def __init__(self, loop: SteppedLoop, server: RedisServer, quota_cpu: int, tell: Callable[[str], None]) -> None:
+        self.tell = tell
         self.loop = loop
         self.server = server
         self.raw = redis.Redis.from_url(server.url, decode_responses=False)
@@ -55,6 +55,7 @@ class Play:
         self.queues: list[UnitQueue] = []
         self.quota_cpu = quota_cpu
         self.spectator: Ledger
+        self._spectators: list[Ledger] = []
         self.judge: Judge
         self.calming = False
         self._quota_told = (0, 0)
@@ -63,6 +64,7 @@ class Play:
         """One of each actor, on a ledger that was never opened."""
         with self.loop.real():
             self.spectator = await Ledger.connect(self.server.url, CLUSTER, "spectator", timeout_s=1e9)
+        self._spectators.append(self.spectator)
         self.judge = Judge(self.api, self.spectator, self.raw, KEY, self.loop)
         self.around.before_call, self.around.after_call = self.judge.before_call, self.judge.after_call
         self.api.on_done = self.judge.done
@@ -74,7 +76,7 @@ class Play:
             if one.actor.alive:
                 await one.actor.die()
         with self.loop.real():
-            for ledger in (*self.around.ledgers, self.spectator):
+            for ledger in (*self.around.ledgers, *self._spectators):
                 await ledger.close()
         self.raw.close()
 
@@ -138,7 +140,7 @@ class Play:
 
     async def make(self, move: Move) -> None:
         """Let it happen, and judge."""
-        note(move.label)
+        self.tell(move.label)
         made = move.action()
         if asyncio.iscoroutine(made):
             await made
@@ -158,7 +160,9 @@ class Play:
             yield Move(repr(gate), partial(self.gates.open, gate))
         for sent in self.api.under_way:
             if sent.response is None:
-                yield Move(f"execute {sent}", partial(self.api.execute, sent))
+                # A request that nobody waits for any more is nobody's next step.
+                label = f"execute {sent}" if sent.awaited else f"execute late {sent.method} {sent.path}"
+                yield Move(label, partial(self.api.execute, sent))
             elif sent.awaited:
                 yield Move(f"answer {sent}", partial(self.api.answer, sent))
 
@@ -248,6 +252,25 @@ class Play:
             answer = await self.spectator.observe(observations, role="quota", role_epoch=role_epoch)
             if answer.status == "ok":
                 self._quota_told = told
+
+    async def one_goes_on(self, role: str, most: int) -> None:
+        """The newest of a role goes on while the others stand; where it only sleeps, time passes.
+
+        It stops before a Binding takes effect, where most can go wrong.
+        """
+        for step in range(most):
+            own = self.own_moves(role)
+            if not own:
+                await self.time_passes(1.0)
+            elif step and own[0].label.startswith("execute ") and "/binding" in own[0].label:
+                return
+            else:
+                await self.make(own[0])
+
+    def own_moves(self, role: str) -> list[Move]:
+        """The moves of the newest of a role."""
+        name = self.lives(role)[-1].actor.name
+        return [move for move in self.moves() if f"{name}: " in move.label or move.label.startswith(f"{name} ")]
 
     # What may go wrong ----------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, note, settings
@@ -33,12 +33,13 @@ class Machine(RuleBasedStateMachine):
     """Each rule leaves everybody standing still."""
 
     server: RedisServer
+    tell: Callable[[str], None] = staticmethod(note)
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = SteppedLoop()
         self.loop.set_task_factory(owned)
-        self.play = Play(self.loop, self.server, QUOTA_CPU)
+        self.play = Play(self.loop, self.server, QUOTA_CPU, self.tell)
         self.play.raw.flushall()
         self.api = self.play.api
         self.started = self.failed = self.saved = False
@@ -68,14 +69,13 @@ class Machine(RuleBasedStateMachine):
             if self.started and not self.failed:
                 self.do(self._end())
         finally:
-            if self.started:
-                self.do(self.play.close())
+            self.do(self.play.close())
             self.loop.close()
 
     async def _end(self) -> None:
         """Everything is delivered and everybody runs: nothing is stuck, and a rebuild changes nothing."""
         play = self.play
-        note("--- nothing goes wrong any more")
+        self.tell("--- nothing goes wrong any more")
         for role in ("scheduler", "gateway", "queue"):
             if not play.lives(role)[-1].actor.alive:
                 await play.start_anew(role, 0)
@@ -85,7 +85,7 @@ class Machine(RuleBasedStateMachine):
         await play.start_anew("reconciler", 0, strict_audit=True)
         await play.calm(play.restless)
         before = await play.amounts()
-        note("--- a rebuild at rest")
+        self.tell("--- a rebuild at rest")
         play.raw.flushall()
         await play.calm(play.restless)
         after = await play.amounts()
@@ -122,12 +122,20 @@ class Machine(RuleBasedStateMachine):
             if checks.live(pod) and bound in (None, bool(pod["spec"].get("nodeName")))
         ]
 
-    @rule(cpu=st.integers(1, 2), quota=st.booleans(), count=st.integers(1, 3))
+    @rule(data=st.data(), what=st.sampled_from(["pods", "pods", "gang", "unit"]))
+    def something_comes(self, data: st.DataObject, what: str) -> None:
+        if what == "pods":
+            self.pods_come(data.draw(st.integers(1, 2)), data.draw(st.booleans()), data.draw(st.integers(1, 3)))
+        elif what == "gang":
+            mode = data.draw(st.sampled_from(["Strict", "Strict", "NonStrict"]))
+            self.a_gang_comes(data.draw(st.integers(2, 3)), mode, data.draw(st.integers(-1, 1)))
+        else:
+            self.a_unit_comes(data.draw(st.integers(1, 5)))
+
     def pods_come(self, cpu: int, quota: bool, count: int) -> None:
         for _ in range(min(count, PODS_AT_ONCE - len(self._pods()))):
             self.do(self._pod(cpu, quota, {}))
 
-    @rule(size=st.integers(2, 3), mode=st.sampled_from(["Strict", "Strict", "NonStrict"]), more=st.integers(-1, 1))
     def a_gang_comes(self, size: int, mode: str, more: int) -> None:
         name = f"g{next(self.play.names)}"
         annotations = {checks.GANG_NAME: name, checks.GANG_MINIMUM: str(size), checks.GANG_MODE: mode}
@@ -135,14 +143,22 @@ class Machine(RuleBasedStateMachine):
             for _ in range(size + more):
                 self.do(self._pod(1, False, annotations))
 
-    @rule(cpu=st.integers(1, 5))
     def a_unit_comes(self, cpu: int) -> None:
         if len(self.api.objects(QUEUE_UNITS)) < UNITS_AT_ONCE:
             meta = {"name": f"u{next(self.play.names)}", "labels": {checks.QUOTA_NAME: QUOTA}}
             body = {"kind": "QueueUnit", "metadata": meta, "spec": {"resource": {"cpu": str(cpu)}}}
             self.do(self.api.do("POST", QUEUE_UNITS.path(NAMESPACE), {"apiVersion": QUEUE_UNITS.api_version, **body}))
 
-    @rule(pick=picks, how=st.sampled_from(["delete", "end", "foreign", "unit"]))
+    @rule(
+        pick=picks,
+        how=st.sampled_from(["delete", "end", "foreign", "unit", "node goes", "node shrinks", "node comes", "quota"]),
+    )
+    def something_changes(self, pick: int, how: str) -> None:
+        if how in ("delete", "end", "foreign", "unit"):
+            self.something_ends(pick, how)
+        else:
+            self.the_room_changes(pick, how)
+
     def something_ends(self, pick: int, how: str) -> None:
         if how == "unit":
             if units := list(self.api.objects(QUEUE_UNITS).values()):
@@ -162,19 +178,18 @@ class Machine(RuleBasedStateMachine):
             target = {"metadata": {"name": name}, "target": {"kind": "Node", "name": nodes[pick // 7 % len(nodes)]}}
             self.do(self.api.do("POST", PODS.path(NAMESPACE, name, "binding"), target))
 
-    @rule(pick=picks, how=st.sampled_from(["delete", "shrink", "add", "quota"]))
     def the_room_changes(self, pick: int, how: str) -> None:
         nodes = sorted(self.api.objects(NODES))
         if how == "quota":
             self.play.quota_cpu = 2 + pick % QUOTA_CPU
             path = ELASTIC_QUOTAS.path(NAMESPACE, QUOTA)
             self.do(self.api.do("PATCH", path, {"spec": self._quota(self.play.quota_cpu)}, MERGE))
-        elif how == "add":
+        elif how == "node comes":
             if len(nodes) < NODES_AT_ONCE:
                 self.do(self._node())
         elif nodes:
             node = nodes[pick % len(nodes)]
-            if how == "delete":
+            if how == "node goes":
                 self.do(self.api.do("DELETE", NODES.path("", node)))
             else:
                 self.play.judge.shrunk.add(node)
@@ -197,6 +212,17 @@ class Machine(RuleBasedStateMachine):
             if moves := self.play.moves():
                 await self.play.make(moves[pick % len(moves)])
 
+    @rule(role=roles, most=st.integers(1, 12))
+    def one_goes_on(self, role: str, most: int) -> None:
+        """Far enough for what needs many steps of one actor."""
+        self.do(self.play.one_goes_on(role, most))
+
+    @rule(pick=picks)
+    def a_binding_goes_wrong(self, pick: int) -> None:
+        """The requests that matter most, among the many that could."""
+        if faults := [move for move in self.play.faults() if "/binding" in move.label]:
+            self.do(self.play.make(faults[pick % len(faults)]))
+
     @rule(pick=picks)
     def something_goes_wrong(self, pick: int) -> None:
         if faults := self.play.faults():
@@ -212,13 +238,13 @@ class Machine(RuleBasedStateMachine):
         living = [one for one in self.play.lives(role) if one.actor.alive]
         if living and (killed or len(living) > 1 or role == "queue"):
             actor = living[pick % len(living)].actor
-            note(f"{actor.name} dies")
+            self.tell(f"{actor.name} dies")
             self.do(actor.die())
         self.do(self.play.start_anew(role, late))
 
     @rule(what=st.sampled_from(["decisions", "save", "flush", "restart"]))
     def a_store_is_lost(self, what: str) -> None:
-        note(f"lost: {what}")
+        self.tell(f"lost: {what}")
         if what == "decisions":
             self.play.around.decisions.lose_all()
         elif what == "save":

@@ -1,0 +1,153 @@
+"""Interleavings that the contract names, one by one: each is a way in which an actor that forgets a step would fail.
+
+They show what the machine of ``test_model`` can do and judge; it finds others by chance.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from koord.localcluster.servers import RedisServer
+from tests.model import checks
+from tests.model.outside import Sent
+from tests.model.play import Play
+from tests.model.test_model import Machine
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    server, plain = RedisServer(), asyncio.new_event_loop()
+    plain.run_until_complete(server.start())
+    yield server
+    plain.run_until_complete(server.stop())
+    plain.close()
+
+
+@pytest.fixture
+def machine(server: RedisServer) -> Iterator[Machine]:
+    """Three nodes of four cpu and one of each actor; at its end everything must come to rest."""
+    machine = type("Bound", (Machine,), {"server": server, "tell": staticmethod(print)})()
+    try:
+        machine.start()
+        yield machine
+    finally:
+        machine.teardown()
+
+
+async def to_the_binding(play: Play, *, among: int = 1) -> list[Sent]:
+    """Everybody goes on until so many Bindings are under way, sent and not carried out."""
+    for _ in range(400):
+        found = [sent for sent in play.api.under_way if sent.binds and sent.response is None]
+        if len(found) == among:
+            return found
+        moves = [move for move in play.moves() if "/binding" not in move.label]
+        for move in moves:
+            await play.make(move)
+        await play.time_passes(0.1)
+    raise AssertionError("no Binding came")
+
+
+async def until_released(play: Play) -> None:
+    """Everybody but the late request goes on until no record is BINDING."""
+    for _ in range(400):
+        for move in play.moves():
+            if "late" not in move.label:
+                await play.make(move)
+        await play.time_passes(0.1)
+        with play.loop.real():
+            if not (await play.spectator.status()).binding:
+                return
+    raise AssertionError("the record stays BINDING")
+
+
+def test_a_refusal_after_a_request_that_may_still_be_under_way(machine: Machine) -> None:
+    """The first Binding is lost on the way, the second refused, and then the first comes after all (step (d))."""
+    play = machine.play
+    machine.do(machine._pod(1, False, {}))
+    [first] = machine.do(to_the_binding(play))
+    play.api.lose(first)
+    [second] = [sent for sent in machine.do(to_the_binding(play, among=2)) if sent is not first]
+    play.api.refuse(second, 422)
+    machine.do(until_released(play))
+    machine.do(play.api.execute(first))
+    machine.do(play.judge.judge())
+    assert first.response is not None and first.response.status == 409
+
+
+def test_a_late_request_after_the_ledger_was_lost(machine: Machine) -> None:
+    """A gateway dies with a Binding on the way, Redis is emptied; the Binding comes when the ledger is open again."""
+    play = machine.play
+    machine.do(machine._pod(1, False, {}))
+    [late] = machine.do(to_the_binding(play))
+    machine.do(play.gateways[-1].actor.die())
+    play.raw.flushall()
+    machine.do(play.start_anew("gateway", 0))
+    machine.do(reopened(play))
+    machine.do(play.api.execute(late))
+    machine.do(play.judge.judge())
+    assert late.response is not None and late.response.status == 409
+
+
+def test_a_late_request_after_ledger_and_decisions_were_lost(machine: Machine) -> None:
+    """The same, and the stream is lost too: nobody knows of the request, so it must be outlived."""
+    play = machine.play
+    machine.do(machine._pod(1, False, {}))
+    [late] = machine.do(to_the_binding(play))
+    machine.do(play.gateways[-1].actor.die())
+    play.raw.flushall()
+    play.around.decisions.lose_all()
+    machine.do(play.start_anew("gateway", 0))
+    machine.do(reopened(play))
+    assert late not in play.api.under_way, "the ledger was opened while a request of before could still take effect"
+
+
+def test_a_late_request_after_its_decision_was_lost(machine: Machine) -> None:
+    """The stream is lost under a BINDING record: the room comes back only when the late Binding cannot succeed."""
+    play = machine.play
+    machine.do(machine._pod(1, False, {}))
+    [late] = machine.do(to_the_binding(play))
+    machine.do(play.gateways[-1].actor.die())
+    machine.do(play.start_anew("gateway", 0))
+    play.around.decisions.lose_all()
+    machine.do(until_released(play))
+    machine.do(play.api.execute(late))
+    machine.do(play.judge.judge())
+    assert late.response is not None and late.response.status == 409
+
+
+def test_what_was_bound_just_before_the_ledger_was_lost_is_charged(machine: Machine) -> None:
+    """Nobody has seen the pod bound when Redis is emptied: the rebuild must not open without it."""
+    play = machine.play
+    for _ in range(3):
+        machine.do(machine._pod(2, False, {}))
+    for sent in machine.do(to_the_binding(play, among=3)):
+        machine.do(play.api.execute(sent))
+    play.raw.flushall()
+    machine.do(reopened(play, unseen=True))
+    bound = {pod["metadata"]["uid"] for pod in machine._pods(bound=True)}
+    assert len(bound) == 3
+
+    async def recorded() -> set[str]:
+        with play.loop.real():
+            _, records = await checks.everything(play.spectator)
+        return {record.uid for record in records.values() if record.state == "OBSERVED"}
+
+    assert machine.do(recorded()) == bound
+
+
+async def reopened(play: Play, *, unseen: bool = False) -> None:
+    """Gateway and reconciler go on until the ledger is open. ``unseen``: pods come late to the reconciler's cache."""
+    with play.loop.real():
+        before = await play.spectator.status()
+    for round_ in range(800):
+        for role in ("reconciler", "gateway"):
+            for move in play.own_moves(role):
+                if not (unseen and "sees" in move.label and "pods" in move.label and round_ % 20):
+                    await play.make(move)
+        await play.time_passes(0.5)
+        with play.loop.real():
+            status = await play.spectator.status()
+        if status.open and status.epoch > before.epoch:
+            return
+    raise AssertionError("the ledger stays closed")
