@@ -1,5 +1,6 @@
 """Messages: what is written is read back, older and newer services understand each other, broken bodies are named."""
 
+import re
 import types
 from typing import Any, get_args, get_origin
 
@@ -146,3 +147,15 @@ def test_subjects_of_one_cluster_lie_below_its_root() -> None:
     assert all(subject.startswith("koord.east.") for subject in made)
     assert made[0] == "koord.east.state.pods_core.default.a_b"
     assert made[4] == "koord.east.result.queue.d_1"
+
+
+@pytest.mark.parametrize("text", ["", " ", "a b", "x\0y", "line\r\nPUB other 0", ">", "*", "a.b.c", "é☃", "h" * 9000])
+def test_whatever_comes_from_outside_is_one_token(text: str) -> None:
+    """A decision's id and a gang's name may hold anything; a subject may not."""
+    subjects = Subjects("east")
+    for subject, tokens in ((subjects.result("queue", text), 5), (subjects.gang("ready", text, text), 6)):
+        parts = subject.split(".")
+        assert len(parts) == tokens
+        assert all(parts)
+        assert not re.search(r"[\s\0*>]", subject)
+        assert len(subject) < 1000

@@ -234,6 +234,7 @@ INVALID_JOBS = [
     (tfjob("tf-bare", {"Worker": {"replicas": 1}}), r"^spec\.tfReplicaSpecs\.Worker\.template: is required$"),
     (tfjob("tf-words", {"Worker": {"replicas": 1, "template": template("many")}}), r"requests\[cpu\]: quantity \"many\": must match"),
     (tfjob("tf-minus", {"Worker": {"replicas": 1, "template": template("-1")}}), r"requests\[cpu\]: quantity \"-1\": must not be negative"),
+    (rayjob("ray-managed", managedBy={"a": 1}), r"^spec\.managedBy: must be a string, got \{\"a\":1\}$"),
     (rayjob("ray-none"), r"^spec\.rayClusterSpec: is required$"),
     (rayjob("ray-headless", rayClusterSpec={"workerGroupSpecs": []}), r"^spec\.rayClusterSpec\.headGroupSpec\.template: is required$"),
     (rayjob("ray-groups", rayClusterSpec={"headGroupSpec": {"template": template()}, "workerGroupSpecs": [7]}), r"^spec\.rayClusterSpec\.workerGroupSpecs\[0\]: must be an object, got 7$"),
@@ -565,6 +566,8 @@ REFUSED: list[tuple[str, Bind | Create | Patch | Delete | Evict, str, str]] = [
     ("scheduler", Patch("h-ghost", GHOST, b'{"metadata":{"labels":{"a":"b"}}}'), "gone", 'pods "ghost" not found'),
     ("queue", Patch("h-merge", ObjectRef(TFJOBS.token, "team", "any"), b"[]"), "rejected", "invalid: tfjobs_kubeflow_org team/any: body: a merge patch is an object"),
     ("queue", Patch("h-sub", ObjectRef(TFJOBS.token, "team", "any"), b"{}", subresource="binding"), "rejected", "invalid: tfjobs_kubeflow_org team/any: subresource: 'binding' is not status or scale"),
+    ("queue", Evict("h id\0\r\n.>*", GHOST), "rejected", "not allowed: queue may not evict pods_core"),
+    ("queue", Evict("h" * 5000, GHOST), "rejected", "not allowed: queue may not evict pods_core"),
     ("quota", Patch("h-none", ObjectRef(ELASTIC_QUOTAS.token, "", "calm"), b"{}"), "rejected", "invalid: elasticquotas_scheduling_sigs_k8s_io calm: namespace: missing"),
 ]  # fmt: skip
 
