@@ -20,6 +20,9 @@ from koord.telemetry.logs import get_logger
 log = get_logger("koord.bus")
 
 FIRST_WAIT_S = 0.05
+# A server that is restarted is back in about a second: what is waited for then is mostly our own next attempt.
+SOON_WAIT_S = 0.2
+SOON_TURNS = 30
 MOST_WAIT_S = 1.0
 PROBE_EVERY_S = 3.0
 # More silence than an election can cause: 9 s and the time of its votes.
@@ -57,7 +60,8 @@ class Rotation:
 
     def wait(self, turn: int) -> float:
         """Seconds before an attempt of the ``turn``-th round over all servers."""
-        return float(min(FIRST_WAIT_S * 2 ** min(turn, 10), MOST_WAIT_S) * (0.5 + self._draw()))
+        most = SOON_WAIT_S if turn < SOON_TURNS else MOST_WAIT_S
+        return float(min(FIRST_WAIT_S * 2 ** min(turn, 10), most) * (0.5 + self._draw()))
 
 
 class Probe:

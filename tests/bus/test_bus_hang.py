@@ -1,0 +1,65 @@
+"""A single server that hangs (SIGSTOP) and goes on: the connection neither dies of it nor waits for ever."""
+
+import asyncio
+import os
+import signal
+
+import nats.errors
+import pytest
+
+from koord.bus.errors import BusUnavailable
+from koord.localcluster.servers import NatsServer
+from tests.bus.conftest import Connect, until
+
+
+def pause(server: NatsServer) -> None:
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGSTOP)
+
+
+def resume(server: NatsServer) -> None:
+    if server.pid is not None:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_ends_nothing(own_nats: NatsServer, connect: Connect) -> None:
+    bus = await connect("one", url=own_nats.url, ping_interval=60.0)
+    lost: list[str] = []
+    bus.on_disconnect(lambda: lost.append("lost"))
+    pause(own_nats)
+    try:
+        for _ in range(2):
+            with pytest.raises((nats.errors.Error, TimeoutError)):
+                await bus.nc.barrier(1.0)
+    finally:
+        resume(own_nats)
+    await asyncio.wait_for(bus.publish_acked(bus.subjects.decision("t", "bind"), b"x"), 30)
+    await bus.barrier()
+    assert lost == []
+
+
+async def test_what_cannot_be_written_does_not_hold_up_the_reconnect(own_nats: NatsServer, connect: Connect) -> None:
+    """40 MB lie in front of the sleeping server's socket when it is given up."""
+    bus = await connect("one", url=own_nats.url, ping_interval=0.2, limit=1000)
+    bus.acks._limit_bytes = 64 << 20
+    pause(own_nats)
+    try:
+        subject = bus.subjects.decision("t", "bind")
+        futures = [bus.publish_acked(subject, bytes(400_000), timeout=None) for _ in range(100)]
+        await until(lambda: not bus.connected, timeout=30)
+        assert not any(future.done() for future in futures)
+    finally:
+        resume(own_nats)
+    await asyncio.wait_for(asyncio.gather(*futures), 60)
+    assert bus.connected
+
+
+async def test_a_hanging_server_is_an_error_in_time_when_connecting(own_nats: NatsServer, connect: Connect) -> None:
+    pause(own_nats)
+    try:
+        with pytest.raises(BusUnavailable, match=str(own_nats.port)):
+            await asyncio.wait_for(connect("one", url=own_nats.url, timeout=1.0), 20)
+    finally:
+        resume(own_nats)
+    other = await connect("two", url=f"nats://127.0.0.1:1,{own_nats.url}", timeout=10.0)
+    assert other.connected
