@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from koord.accounting.takes import unit_takes
 from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NAMESPACES, NODES, PODS, QUEUE_UNITS, QUEUES, TFJOBS
+from koord.ledger.client import Ledger
+from koord.ledger.model import LEASE_S, ClaimRequest, Member
 from koord.localcluster.servers import NatsServer, RedisServer
 from koord.queue.backoff import Timeouts
 from koord.queue.service import QueueService
@@ -506,6 +509,33 @@ async def test_a_queue_killed_at_any_step_is_continued_by_the_next(mini: MiniClu
     await until(lambda: all(_resumed(mini, f"j{n}") is not None for n in range(20)), "all resumed", timeout=60)
     item = (await mini.ledger.items("admitted/"))["admitted/q"]
     assert item.used.get("cpu", 0) + item.held.get("cpu", 0) == 40000
+
+
+async def test_what_a_dead_queue_only_held_is_given_back_by_the_next(mini: MiniCluster) -> None:
+    """Long before the lease of its claim is over."""
+    await mini.put(ELASTIC_QUOTAS, quota("q", "1"))
+    first = await start_queue(mini)
+    await mini.put(TFJOBS, tfjob("b", "q"))
+    await until(lambda: phase(mini, "b" + TF) != "none", "b has a unit")
+    await mini.kill(first._host)
+    await mini.put(ELASTIC_QUOTAS, quota("q", "2"))
+    meta = unit_of(mini, "b" + TF)["metadata"]
+    async with await Ledger.connect(mini.redis_url, mini.cluster, "queue-dead") as dead:
+        takes = unit_takes({"cpu": 2000}, ("q",))
+        member = Member(meta["uid"], "team", "b" + TF, "", takes)
+
+        async def held() -> bool:
+            [answer] = await dead.claim([ClaimRequest("queue-dead-1", (member,))])
+            return answer.status == "ok"
+
+        for _ in range(400):
+            if await held():
+                break
+            await asyncio.sleep(0.05)
+        else:
+            raise AssertionError("the quota's limit was not raised")
+    await start_queue(mini)
+    await until(lambda: _resumed(mini, "b"), "b goes on", timeout=LEASE_S - 5)
 
 
 async def test_a_bus_outage_is_sat_out(own_nats: NatsServer, redis_url: str, cluster: str) -> None:

@@ -237,11 +237,25 @@ class QueueService:
         while not (self._draining or _cancelled()):
             await self._lease.acquire()
             self._host.spawn(self._until_lost(), "lease")
+            await self._retire()
             self.engine.desk.tick(time.time_ns())
             self.engine.mark_all()
             while self._lease.held and not _cancelled():
                 await self._pass()
                 await self._sleep()
+
+    async def _retire(self) -> None:
+        """Give back what the one who led before held and had not decided: its leases would keep units waiting."""
+        ledger, own = self._host.ledger, self._host.incarnation
+        try:
+            owners = await ledger.owners()
+            before = [owner for owner in owners if owner.startswith(f"{self._host.name}-") and owner != own]
+            answer = await ledger.retire(before) if before else None
+        except LedgerUnavailable as error:
+            self._host.log.warning("what a predecessor held is free when its leases end", error=str(error))
+            return
+        if answer is not None and answer.ended:
+            self._host.log.warning("what a predecessor held is given back", claims=len(answer.ended))
 
     async def _until_lost(self) -> None:
         """Wake the task that makes passes: it has to stop making them until the lease is its own again."""
