@@ -54,7 +54,7 @@ class AttemptTraces:
         self._since_ns = 0
         self._enqueueing: dict[str, _Open] = {}
         self._enqueued: dict[str, str] = {}
-        self._admitted: dict[str, str] = {}
+        self._admitted: dict[str, tuple[str, int]] = {}
         self._resumed: dict[str, str] = {}
 
     def leads(self, now_ns: int) -> None:
@@ -148,7 +148,7 @@ class AttemptTraces:
         """The unit is dequeued."""
         owner = unit.metadata.controller
         if owner is not None:
-            self._admitted[owner.uid] = unit.status.last_allocate_time or ""
+            self._admitted[owner.uid] = (unit.status.last_allocate_time or "", end_ns)
         self._admit_span(
             admitting, end_ns, {"koord.unit": unit.metadata.key, "koord.queue": queue, "koord.quota": quota}
         )
@@ -156,10 +156,10 @@ class AttemptTraces:
     def shows_admission(self, job_uid: str, unit: QueueUnit) -> None:
         """An admitted unit is looked at: if its admission is not one of this process, it may not be recorded."""
         allocated = unit.status.last_allocate_time or ""
-        if self._admitted.get(job_uid) == allocated:
+        if self._admitted.get(job_uid, ("-", 0))[0] == allocated:
             return
-        self._admitted[job_uid] = allocated
         root, end_ns = TraceContext.parse(unit.metadata.annotations.get(TRACEPARENT)), _ns(allocated)
+        self._admitted[job_uid] = (allocated, end_ns)
         if root is not None and end_ns >= self._since_ns:
             start_ns = min(end_ns, _ns(unit.metadata.creation_timestamp) or end_ns)
             attributes = {"koord.unit": unit.metadata.key, "koord.queue": unit.spec.queue}
@@ -185,9 +185,11 @@ class AttemptTraces:
         if self._resumed.get(job_uid) == allocated:
             return
         self._resumed[job_uid] = allocated
-        root, start_ns = TraceContext.parse(unit.metadata.annotations.get(TRACEPARENT)), _ns(allocated)
-        if root is None or start_ns < self._since_ns:
+        root = TraceContext.parse(unit.metadata.annotations.get(TRACEPARENT))
+        if root is None or _ns(allocated) < self._since_ns:
             return
+        known, admitted_ns = self._admitted.get(job_uid, ("", 0))
+        start_ns = admitted_ns if known == allocated else _ns(allocated)
         admit = root.named(ADMIT)
         self._spans.record(
             RESUME,
