@@ -62,6 +62,7 @@ class Rebuilding:
         for first in range(0, len(everything), BATCH):
             answer = await self._ledger.observe(everything[first : first + BATCH], role_epoch=self._role_epoch)
             _check(answer)
+            self._world.note_overcommitted(answer.overcommitted)
         count(everything)
         epoch = await self._lifecycle(self._ledger.open(self._role_epoch, epoch=barrier.epoch))
         done = time.monotonic()

@@ -179,9 +179,7 @@ class Term:
                 await self._rebuild()
                 return False
             self._hints.told(answer)
-            if answer.overcommitted:
-                metrics.OVERCOMMITTED.inc(len(answer.overcommitted))
-                self._world.overcommitted.update({(short.item, short.key): short for short in answer.overcommitted})
+            self._world.note_overcommitted(answer.overcommitted)
         count(batch)
         return True
 
@@ -196,5 +194,5 @@ class Term:
         if not self._usable(answer):
             await self._rebuild()
             return
-        metrics.EXPIRED.inc(len(answer.expired))
+        metrics.EXPIRED.inc(sum(ended.reason == "expired" for ended in answer.expired))
         self._hints.told(answer)

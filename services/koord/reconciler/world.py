@@ -13,6 +13,7 @@ from koord.bus.statecache import Change, StateCache
 from koord.kube.quotas import ElasticQuota
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS
 from koord.ledger.model import Observation, PodSeen, Short, UnitSeen
+from koord.reconciler import metrics
 from koord.reconciler.folding import SCHEDULER_NAMES, Folder
 from koord.reconciler.running import RunningSpans
 from koord.reconciler.sights import NodeSight, PodSight, UnitSight
@@ -121,6 +122,12 @@ class World:
     def unbound(self, uid: str, key: str) -> bool:
         """Whether a pod without a node, or a unit without admissions, exists under this key with this uid."""
         return self.exists(uid, key) and not self.live(uid, key)
+
+    def note_overcommitted(self, shorts: Sequence[Short]) -> None:
+        """Node amounts that the ledger found below zero."""
+        if shorts:
+            metrics.OVERCOMMITTED.inc(len(shorts))
+            self.overcommitted.update({(short.item, short.key): short for short in shorts})
 
     def add(self, found: list[Observation]) -> None:
         """Have these folded too, while somebody collects."""
