@@ -23,7 +23,7 @@ from koord.kube.pods import Pod
 from koord.kube.quotas import ElasticQuota
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_GROUPS, PODS
 from koord.ledger.client import Ledger
-from koord.ledger.model import Advance, LimitSet, NodeSeen, PodGone, PodSeen, Release
+from koord.ledger.model import Advance, ItemClosed, LimitSet, NodeSeen, ObserveAnswer, PodGone, PodSeen, Release
 from koord.runtime.host import Host
 from koord.runtime.settings import CommonSettings
 from koord.scheduler.service import SPEC, SchedulerService
@@ -116,6 +116,17 @@ class Outside:
         seen = NodeSeen(f"node/{name}", amounts({"cpu": cpu, "memory": memory, "pods": pods}), version)
         await self.ledger.observe([seen], role_epoch=self._reconciler)
         await self.publisher.publish(NODES, "ADDED", "", name, version, msgspec.json.encode(body))
+
+    async def node_gone(self, name: str) -> ObserveAnswer:
+        """The node is deleted; what that ended is told as the reconciler tells it."""
+        version = self.version()
+        answer = await self.ledger.observe([ItemClosed(f"node/{name}", version)], role_epoch=self._reconciler)
+        body = {"metadata": {"name": name, "uid": f"uid-{name}"}}
+        await self.publisher.publish(NODES, "DELETED", "", name, version, msgspec.json.encode(body))
+        uids = [uid for ended in answer.released for uid in ended.uids]
+        hint = LedgerHint("released", list(answer.freed), uids, [ended.claim for ended in answer.released])
+        await self.bus.publish(self.bus.subjects.ledger("claim.released"), encode(hint))
+        return answer
 
     async def quota(self, name: str, limits: Mapping[str, str], parent: str = "") -> None:
         body = {

@@ -124,3 +124,29 @@ async def test_a_gang_whose_claim_was_taken_plans_anew(nats_url: str, redis_url:
             # No backing off: that would take a minute.
             await until(lambda: len(world.bound) == 2, "planned anew at once")
             assert set(world.bound.values()) == {"n1", "n2"}
+
+
+async def test_a_claim_that_lost_a_member_goes_on_with_the_others(nats_url: str, redis_url: str, cluster: str) -> None:
+    """A node goes on which a gang that is something in parts holds room."""
+    slow = SchedulerSettings(queue=QueueSettings(initial_backoff_s=60.0, max_backoff_s=60.0))
+    async with outside(nats_url, redis_url, cluster) as world:
+        for number in range(2):
+            await world.node(f"n{number}", cpu="1")
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, slow):
+            for number in range(3):
+                await world.pod(f"g{number}", annotations=gang("g", 3, "NonStrict"))
+            await until(lambda: any(world.told(f"g{number}") for number in range(3)), "two of three fit")
+            held = {record.node: record async for record in world.ledger.records()}
+            assert sorted(held) == ["n0", "n1"]
+            assert len({record.claim for record in held.values()}) == 1
+            lost = await world.node_gone("n0")
+            assert [(ended.claim, ended.uids) for ended in lost.released] == [(held["n0"].claim, (held["n0"].uid,))]
+            why = "the claim ended before the gang was complete"
+            await until(lambda: why in world.told(held["n0"].name), "told")
+            kept = {record.uid: record.claim async for record in world.ledger.records()}
+            assert kept == {held["n1"].uid: held["n1"].claim}
+            await world.node("n2", cpu="1")
+            await world.node("n3", cpu="1")
+            await until(lambda: len(world.bound) == 3, "bound, the lost one at once and anew")
+            assert world.bound[held["n1"].uid] == "n1"

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
@@ -212,15 +212,19 @@ class Binds:
             self.release(Release(flight.claim, flight.token))
             self._back(flight, now, why)
 
-    def lost(self, claims: Iterable[str], now: float, *, at_once: bool = False) -> None:
-        """Claims that the ledger ended: what was only held under them is planned anew, ``at_once`` or after a wait."""
+    def lost(
+        self, claims: Iterable[str], now: float, *, uids: Collection[str] | None = None, at_once: bool = False
+    ) -> None:
+        """Claims that the ledger ended: what was only held under them is planned anew, ``at_once`` or after a wait.
+
+        With ``uids`` only these members ended; a claim that is something in parts goes on without them.
+        """
         for claim in claims:
             flight = self.flights.of_claim(claim)
             if flight is not None and flight.bind is None:
-                self._deadlines.pop(flight.group, None)
-                # It may have ended in part only.
-                self.release(Release(flight.claim, flight.token))
-                self._back(flight, now, "the claim ended before the gang was complete", at_once=at_once)
+                self._back(flight, now, "the claim ended before the gang was complete", uids=uids, at_once=at_once)
+                if not self.flights.held(flight.group):
+                    self._deadlines.pop(flight.group, None)
 
     def older_than(self, epoch: int, now: float) -> None:
         """The ledger is open under another epoch: claims of an older one are void."""
@@ -233,8 +237,12 @@ class Binds:
                 for flight in self.complete(group):
                     self.publish(flight)
 
-    def _back(self, flight: Flight, now: float, why: str, *, at_once: bool = False) -> None:
-        members = [pod for pod, _ in open_members(flight)]
+    def _back(
+        self, flight: Flight, now: float, why: str, *, uids: Collection[str] | None = None, at_once: bool = False
+    ) -> None:
+        members = [pod for pod, _ in open_members(flight) if uids is None or pod.uid in uids]
+        if not members:
+            return
         for pod in members:
             self.flights.settle(pod.uid)
             self._world.engine.forget(pod.uid)

@@ -159,7 +159,9 @@ class Driver:
         """The ledger moved records."""
         self.corrections.hint(hint)
         if hint.event in ("expired", "released") and hint.claims:
-            self._binds.lost(hint.claims, time.monotonic(), at_once=hint.event == "released")
+            # A released claim may have lost some members only; one that expired or made room ends whole.
+            uids = frozenset(hint.uids) if hint.event == "released" else None
+            self._binds.lost(hint.claims, time.monotonic(), uids=uids, at_once=uids is not None)
         if hint.event in ("released", "expired"):
             self._world.events.add(ClusterEvent.LEDGER_RELEASE)
         if self._world.events:
