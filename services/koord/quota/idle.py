@@ -18,10 +18,11 @@ all that ask are satisfied, or nobody who waits is too large, nothing changes. P
 """
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from koord.quota.filling import Ints
 from koord.quota.runtime import LARGEST, NO_LIMIT, RuntimeTree
@@ -31,7 +32,7 @@ HOLD_S = 30.0
 """How long the head of a line keeps room from those behind it."""
 DEPTH = 500
 """Of a line of more, only so many from the head are looked at."""
-HELPED = 500
+HELPED = 1000
 """Units that are looked at for idle room per pass."""
 
 
@@ -60,6 +61,7 @@ class IdleRoom:
     def __init__(self, hold_s: float = HOLD_S) -> None:
         self._hold_s = hold_s
         self._since: dict[str, float] = {}
+        self._lines_of: dict[Amounts, list[tuple[int, int]]] = {}
         self.due_s: float | None = None
 
     def share(
@@ -71,13 +73,14 @@ class IdleRoom:
         ``order_of`` tells, of (queue, quota), how its units are handed out.
         """
         self.due_s = None
+        self._lines_of.clear()
         runtime, occupied = tree.runtimes, tree.occupied
         if not tree.names:
             return runtime
         least = tree.kept_at_home()
         satisfied = tree.satisfied()
         own = occupied + np.where(satisfied, tree.request_beyond(occupied), 0)
-        blocked = self._promise(tree, lines, order_of, runtime - below, own, satisfied)
+        blocked = self._promise(tree, lines, order_of, runtime - below, own, satisfied.tolist())
         plan = _Room(tree, own, least)
         if blocked:
             for at, amounts in self._help(plan, blocked, now_s):
@@ -96,35 +99,52 @@ class IdleRoom:
         order_of: Callable[[str, str], Order],
         free: Ints,
         own: Ints,
-        satisfied: Collection[bool],
+        satisfied: Sequence[bool],
     ) -> list[_Blocked]:
         """Promise what fits within the shares, in ``own``; the lines that were not served in full."""
         blocked: list[_Blocked] = []
-        enough = np.asarray(satisfied)
+        at_once = np.where(tree.most == NO_LIMIT, NO_LIMIT, free).T.tolist()  # lists: many small looks at each row
+        promised: dict[int, list[int]] = {}
         for name in lines:
             at = tree.row.get(name)
-            if at is None or enough[at]:
+            if at is None or satisfied[at]:
                 continue
             line = lines.of(name)
             order = order_of(line[0].queue, name)
-            left = free[:, at].tolist()
-            limited = (tree.most[:, at] != NO_LIMIT).tolist()
+            left = at_once[at]
+            given = [0] * len(left)
             rest: list[Waiting] = []
             refused: set[Amounts] = set()
             for one in line[: min(order.depth, DEPTH)]:
-                asked = _by_line(tree, one)
-                if one.amounts not in refused and all(left[i] >= amount for i, amount in asked if limited[i]):
+                if one.amounts not in refused:
+                    asked = self._by_line(tree, one)
                     for i, amount in asked:
-                        left[i] -= amount
-                        own[i, at] += amount
-                    continue
-                refused.add(one.amounts)
+                        if left[i] < amount:
+                            break
+                    else:
+                        for i, amount in asked:
+                            left[i] -= amount
+                            given[i] += amount
+                        promised[at] = given
+                        continue
+                    refused.add(one.amounts)
                 rest.append(one)
                 if order.blocks:
                     break
             if rest:
                 blocked.append(_Blocked(name, at, rest, order, lines.turn_of(name)))
+        if promised:
+            rows = list(promised)
+            own[:, rows] += np.array([promised[at] for at in rows], np.int64).T
         return blocked
+
+    def _by_line(self, tree: RuntimeTree, one: Waiting) -> list[tuple[int, int]]:
+        """What it asks for, by line; a resource that no quota names is not limited anywhere."""
+        found = self._lines_of.get(one.amounts)
+        if found is None:
+            found = [(tree.lines[key], min(amount, LARGEST)) for key, amount in one.amounts if key in tree.lines]
+            self._lines_of[one.amounts] = found
+        return found
 
     # 2 and 3 ------------------------------------------------------------------------------------------------------
 
@@ -132,7 +152,8 @@ class IdleRoom:
         self, room: "_Room", blocked: Sequence[_Blocked], now_s: float
     ) -> Iterable[tuple[int, list[tuple[int, int]]]]:
         """Hand idle room out; yields row and amounts by line of each unit that gets some."""
-        heap = [(*self._place(room, each), i) for i, each in enumerate(blocked)]
+        dominant = room.all_dominant().tolist()
+        heap = [(dominant[each.at], each.turn, each.name, i) for i, each in enumerate(blocked)]
         heapq.heapify(heap)
         left = HELPED
         refused: list[set[Amounts]] = [set() for _ in blocked]
@@ -144,12 +165,12 @@ class IdleRoom:
                 each.next += 1
                 if one.amounts in refused[i]:
                     continue
-                left -= 1
-                asked = _by_line(room.tree, one)
+                asked = self._by_line(room.tree, one)
                 why = room.take(each.at, asked)
+                left -= why != "max"
                 if why is None:
                     yield each.at, asked
-                    heapq.heappush(heap, (*self._place(room, each), i))
+                    heapq.heappush(heap, (room.dominant(each.at), each.turn, each.name, i))
                     break
                 refused[i].add(one.amounts)
                 if each.holds and why == "idle":
@@ -164,15 +185,6 @@ class IdleRoom:
             room.hold(each.at, asked)
             self.due_s = until if self.due_s is None else min(self.due_s, until)
 
-    def _place(self, room: "_Room", each: _Blocked) -> tuple[float, int, str]:
-        """Least per weight first, then whose last turn is longest ago, then by name."""
-        return room.dominant(each.at), each.turn, each.name
-
-
-def _by_line(tree: RuntimeTree, one: Waiting) -> list[tuple[int, int]]:
-    """What it asks for, by line; a resource that no quota names is not limited anywhere."""
-    return [(tree.lines[key], min(amount, LARGEST)) for key, amount in one.amounts if key in tree.lines]
-
 
 class _Room:
     """What is occupied, promised and held at every level while idle room is handed out."""
@@ -185,13 +197,18 @@ class _Room:
         tops = [tree.parent == -1 - t for t in groups]
         self._top = np.array([self._lifted[:, rows].sum(axis=1) for rows in tops]).T.reshape(tree.totals.shape)
 
+    def all_dominant(self) -> NDArray[np.float64]:
+        """:meth:`dominant` of every row."""
+        weight = self.tree.weights
+        parts = np.full(weight.shape, -1.0)
+        np.divide(self._below, weight, out=parts, where=weight > 0)
+        largest: NDArray[np.float64] = parts.max(axis=0, initial=-1.0)
+        return np.where(largest < 0, np.inf, largest)
+
     def dominant(self, at: int) -> float:
         """The largest part that row ``at`` has of what it weighs; infinite without any weight."""
-        weight = self.tree.weights[:, at]
-        some = weight > 0
-        if not some.any():
-            return float("inf")
-        return float((self._below[some, at] / weight[some]).max())
+        parts = zip(self._below[:, at].tolist(), self.tree.weights[:, at].tolist(), strict=True)
+        return max((have / weight for have, weight in parts if weight > 0), default=float("inf"))
 
     def take(self, at: int, asked: Sequence[tuple[int, int]]) -> str | None:
         """Take ``asked`` if it fits on every level; else ``max`` (its quota's own) or ``idle`` tells what it lacks."""
@@ -249,28 +266,33 @@ def _settled(tree: RuntimeTree, wanted: Ints) -> Ints:
     """Runtimes such that every row has what is wanted below it, as far as there is idle room among its siblings."""
     if not (wanted > tree.runtimes).any():
         return tree.runtimes
-    runtime = tree.runtimes.copy()
-    missing = np.maximum(wanted - runtime, 0)
-    for owner, first, last in tree.groups():
-        rows = slice(first, last)
-        total = runtime[:, owner] if owner >= 0 else tree.totals[:, -1 - owner]
-        lowered = total < tree.runtimes[:, owner] if owner >= 0 else np.zeros(len(total), np.bool_)
-        for line in np.flatnonzero(missing[:, rows].any(axis=1) | lowered).tolist():
-            _move(runtime[line, rows], wanted[line, rows], int(total[line]), owner_lowered=bool(lowered[line]))
-    return runtime
+    filled, wants = tree.runtimes.tolist(), wanted.tolist()
+    runtime = tree.runtimes.tolist()
+    totals = tree.totals.tolist()
+    short = wanted > tree.runtimes
+    for line, has in enumerate(runtime):
+        if not short[line].any():
+            continue
+        missing = [0, *np.cumsum(short[line]).tolist()]  # how many rows before each are short
+        for owner, first, last in tree.groups():
+            total = has[owner] if owner >= 0 else totals[line][-1 - owner]
+            lowered = owner >= 0 and total < filled[line][owner]
+            if lowered or missing[last] > missing[first]:
+                has[first:last] = _moved(has[first:last], wants[line][first:last], total, owner_lowered=lowered)
+    return np.array(runtime, np.int64)
 
 
-def _move(runtime: Ints, wanted: Ints, total: int, *, owner_lowered: bool) -> None:
-    """One resource of one group of siblings, in place."""
-    has, wants = runtime.tolist(), wanted.tolist()
+def _moved(has: Sequence[int], wants: Sequence[int], total: int, *, owner_lowered: bool) -> list[int]:
+    """One resource of one group of siblings."""
     missing = [max(0, want - have) for have, want in zip(has, wants, strict=True)]
     slack = [max(0, have - want) for have, want in zip(has, wants, strict=True)]
     rest, idle = total - sum(has), sum(slack)
     give = min(sum(missing), max(0, rest + idle))
     take = give - rest if rest >= 0 or owner_lowered else give
     take = min(max(0, take), idle)
-    for i, (more, less) in enumerate(zip(_parts(missing, give), _parts(slack, take), strict=True)):
-        runtime[i] = has[i] + more - less
+    return [
+        have + more - less for have, more, less in zip(has, _parts(missing, give), _parts(slack, take), strict=True)
+    ]
 
 
 def _parts(of: Sequence[int], amount: int) -> list[int]:

@@ -48,6 +48,8 @@ from koord.telemetry.metrics import counter, gauge, histogram
 
 FILL_S = 0.1
 """Runtimes are computed at most this often, and at once when nothing changed for so long before."""
+REST = 3.0
+"""After a computation that takes long, in a tree of thousands of contended quotas, so many times its time is rested."""
 GATHER_S = 0.005
 """Changes come in bursts: so long is waited for the rest of one."""
 PERIOD_S = 1.0
@@ -153,8 +155,9 @@ class QuotaService:
             self._changed.clear()
             begun = time.monotonic()
             self._fill()
+            filled_s = time.monotonic() - begun
             await self._publish(begun)
-            await asyncio.sleep(max(0.0, FILL_S - (time.monotonic() - begun)))
+            await asyncio.sleep(max(0.0, FILL_S - (time.monotonic() - begun), REST * filled_s))
 
     def _fill(self) -> None:
         begun = time.perf_counter()
