@@ -1,11 +1,17 @@
-"""Ending a task for certain.
+"""Ending a task for certain, and tidying up for certain.
 
 One ``cancel()`` is not enough: ``asyncio.wait_for`` of Python 3.11 swallows it when its future completes in the same
 turn of the loop, and so does nats-py's flush; the task then goes on as if nothing had happened.
+
+So :func:`end` cancels again and again, and a task that awaits something while it tidies up is interrupted in that.
+What must be done to its end goes through :func:`finish`.
 """
 
 import asyncio
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 AGAIN_S = 0.1
 
@@ -20,3 +26,19 @@ async def end(*tasks: "asyncio.Future[Any] | None") -> None:
     for ended in tasks:
         if ended is not None and not ended.cancelled():
             ended.exception()  # seen
+
+
+async def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Run ``work`` to its end, however often the caller is cancelled meanwhile; that is raised afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()  # seen
+        raise cancelled
+    return task.result()

@@ -76,6 +76,7 @@ class OrderedReader:
         self._room = asyncio.Event()
         self._room.set()
         self._full = False
+        self._closed = False
         self._restart: str = ""
         self._subscription: Subscription | None = None
         self._consumer = ""
@@ -99,9 +100,12 @@ class OrderedReader:
     async def close(self) -> None:
         """Stop reading and let the server forget the consumer."""
         self._off()
-        await end(self._task)
+        self._closed = True
+        try:
+            await end(self._task)
+        finally:  # also when whoever closes is cancelled: nobody may be subscribed whom no task reads for
+            self._leave()
         self._task = None
-        self._leave()
 
     def restart(self, why: str) -> None:
         """Begin again with a replay."""
@@ -116,7 +120,7 @@ class OrderedReader:
         delay = 0.1
         watchdog = asyncio.create_task(self._watch(), name=f"bus-watch-{self._filter}")
         try:
-            while True:
+            while not self._closed:
                 self._restart = ""
                 try:
                     await self._open()
@@ -132,6 +136,7 @@ class OrderedReader:
                 self._leave()
         finally:
             watchdog.cancel()
+            self._leave()  # a full backlog that nobody works off would stop the connection for all
 
     async def _open(self) -> None:
         self.starts += 1

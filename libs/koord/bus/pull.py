@@ -107,13 +107,14 @@ class PullLoop:
             return
         self._closed = True
         self._off()
-        await end(self._watchdog, self._mending)
+        # Before anything is awaited: whoever closes may be cancelled there.
         self._bus.unsubscribe_raw(self._subscription)
         if self._bus.connected:
             for pulled in self._waiting:
                 self._bus.nc.send(pulled.reply.decode(), "", b"", b"-NAK")
         self._waiting.clear()
         self._wake.set()
+        await end(self._watchdog, self._mending)
 
     def _ask(self) -> None:
         """Keep what is asked for plus what waits near ``ahead``, in requests of half of it."""

@@ -32,7 +32,7 @@ from koord.gateway.settings import GatewaySettings
 from koord.gateway.settling import Settler
 from koord.gateway.writes import Writer
 from koord.ledger.model import LedgerUnavailable, ReleaseAnswer
-from koord.runtime.ending import end
+from koord.runtime.ending import end, finish
 from koord.telemetry.logs import get_logger
 from koord.telemetry.spans import Spans
 
@@ -134,10 +134,14 @@ class Session:
         finally:
             for subscription in asked:
                 self._bus.unsubscribe_raw(subscription)
-            await barrier.close()
-            await consumer.close()
-            await executor.drain(DRAIN_S)
-            await end(*beside)
+
+            async def give_up() -> None:
+                await barrier.close()
+                await consumer.close()
+                await executor.drain(DRAIN_S)
+                await end(*beside)
+
+            await finish(give_up())
 
     async def _pull(self, consumer: DecisionConsumer, executor: Executor) -> None:
         async for batch in consumer.batches():
