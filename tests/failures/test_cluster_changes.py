@@ -7,7 +7,7 @@ from koord.ledger.model import LimitSet
 from koord.localcluster.clusterapi import Object
 from koord.localcluster.servers import RedisServer
 from koord.telemetry.context import TraceContext
-from tests.failures.bed import NAMESPACE, Bed, made, until
+from tests.failures.bed import NAMESPACE, Bed, made, until, untouched
 
 QUOTA_LABEL = "quota.scheduling.koordinator.sh/name"
 
