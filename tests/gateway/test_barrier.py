@@ -357,6 +357,7 @@ async def test_redis_and_nats_are_lost_at_once(
         await made.follow_gateway()
         goes_on.set()
         await made.opened(before)
+        assert [task.done() for task in late] == [True]  # it was outlived, not merely seen later
         await asyncio.gather(*late)
         await made.is_right()
         assert (await made.shown("b"))[0] == made.node
@@ -366,7 +367,7 @@ async def test_redis_and_nats_are_lost_at_once(
 async def _send_later(kube: Kube, pod: dict[str, Any], node: str, goes_on: asyncio.Event) -> None:
     """The API server takes a request of a gateway that is dead by now, within its time-out."""
     await goes_on.wait()
-    await asyncio.sleep(API_TIMEOUT_S / 5)
+    await asyncio.sleep(API_TIMEOUT_S / 3)
     meta = pod["metadata"]
     body = {"metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}, "target": {"name": node}}
     await kube.call("create", PODS.path(meta["namespace"], meta["name"], "binding"), body)
