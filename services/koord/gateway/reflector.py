@@ -34,6 +34,7 @@ ABSENT_S = 60.0
 """How long a resource must be unknown to the server before its objects count as deleted."""
 _WATCH_S = 300
 _QUIET_S = 90.0
+_SETTLE_S = 0.5
 
 log = get_logger("koord.gateway.reflector")
 
@@ -136,15 +137,28 @@ class Reflector:
         self._lost = None
 
     async def compare(self) -> None:
-        """Somebody else wrote to the stream: read it back, and list again if it is not what was published."""
-        if not self.publishing or self._known is None or not self._version:
-            return
-        try:
-            held = await self._sink.held(self.resource)
-        except BusError:
-            self.reset()
-            return
-        if self.publishing and self._version and held != self._known:
+        """Somebody else wrote to the stream: read it back, and list again if it is not what was published.
+
+        Twice: what differs only because it was on its way is no longer so a moment later.
+        """
+        wrong: dict[str, str | None] | None = None
+        while True:
+            try:
+                held = await self._sink.held(self.resource)
+            except BusError:
+                self.reset()
+                return
+            known = self._known
+            if not self.publishing or known is None or not self._version:
+                return  # it is compared, or listed, in any case
+            differ = {key: held.get(key) for key in known.keys() | held.keys() if known.get(key) != held.get(key)}
+            if wrong is not None:
+                break
+            wrong = differ
+            if not wrong:
+                return
+            await asyncio.sleep(_SETTLE_S)
+        if any(differ.get(key, "") == version for key, version in wrong.items()):
             self._known, self._version = dict(held), ""
             self._again()
 

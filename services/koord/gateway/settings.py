@@ -21,5 +21,5 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     api_timeout_s: float = 60.0
     lease_namespace: str = "koord-system"
     lease_name: str = "koord-gateway"
-    lease_duration_s: float = 3.0
-    lease_renew_s: float = 0.75
+    lease_duration_s: float = 4.0
+    lease_renew_s: float = 1.0

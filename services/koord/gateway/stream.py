@@ -28,6 +28,7 @@ class StateStream:
         self._first = 0
         self._ours = 0
         self._drift = 0
+        self._resent = 0
 
     def stored(self, sequence: int) -> None:
         """A change that was published has this place in the stream."""
@@ -44,15 +45,17 @@ class StateStream:
         """Count from here. BusUnavailable."""
         _, self._first = await state_life(self._bus)
         self._ours = self._drift = 0
+        self._resent = self._bus.acks.resent
 
     async def foreign(self) -> int:
         """How many places in the stream since :meth:`begin` were not filled by us. BusUnavailable.
 
-        A message that had to be sent again may count as one; one of ours whose answer is still under way does not.
+        Neither counts one of ours whose answer is still under way, nor one that had to be sent again.
         """
         _, last = await state_life(self._bus)
         idle = not self._bus.acks.in_flight
-        return max(self._drift, last - self._first - self._ours if idle else 0)
+        extra = max(self._drift, last - self._first - self._ours if idle else 0)
+        return extra - (self._bus.acks.resent - self._resent)
 
     async def held(self, resource: Resource) -> Mapping[str, str]:
         """The resourceVersion of every live object that the stream holds, by key."""
