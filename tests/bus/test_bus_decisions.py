@@ -272,7 +272,7 @@ async def test_rates(bus: Bus, connect: Connect) -> None:
     gateway = Gateway(DecisionConsumer(await connect("gateway")))
     begun = time.perf_counter()
     await gateway.start()
-    await until(lambda: len(gateway.deliveries) == count, timeout=60)
+    await until(lambda: len(gateway.deliveries) >= count, timeout=60)  # more on a machine where acks are late
     consumed = count / (time.perf_counter() - begun)
     await gateway.stop()
     calm = os.getloadavg()[0] < 2

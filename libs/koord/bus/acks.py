@@ -57,7 +57,7 @@ class Acks:
         limit: int = 4096,
         limit_bytes: int = 16 << 20,
         backlog_bytes: int = 128 << 20,
-        ack_timeout: float = 1.0,
+        ack_timeout: float = 2.0,
         missing: Callable[[str], Awaitable[bool]] | None = None,
         prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -224,8 +224,8 @@ class Acks:
             else:
                 if ack.error is None:
                     self._stored(flight, ack.stream, ack.seq)
-                    if token != order:
-                        self._release(stream_key(flight.subject))
+                    if token != order and token >> _SHIFT == flight.attempts - 1:
+                        self._release(stream_key(flight.subject), flight.sent)
                 elif ack.error.code in _NOT_NOW:
                     self._bytes += flight.size
                     self._again(flight, ack.error.description)
@@ -320,12 +320,16 @@ class Acks:
         finally:
             self._making = False
 
-    def _release(self, key: str) -> None:
-        """A message that was sent again got through: so will the others for that stream."""
+    def _release(self, key: str, sent: float) -> None:
+        """A message that was sent again at ``sent`` got through: so will the others for that stream.
+
+        What was sent before it and is not confirmed by now is lost, for a stream confirms in order. What was sent after
+        it may still be on its way to a server that is only slow.
+        """
         ready = [flight for flight in self._retry if stream_key(flight.subject) == key]
         self._retry = [flight for flight in self._retry if stream_key(flight.subject) != key]
         for flight in self._late():
-            if stream_key(flight.subject) == key:
+            if flight.sent < sent and stream_key(flight.subject) == key:
                 del self._flight[flight.order]
                 ready.append(flight)
         self._send_again(ready)

@@ -73,6 +73,8 @@ class Bus:
         self._rotation = Rotation()
         # What the streams may hold, as :func:`koord.bus.streams.ensure_streams` was told last.
         self.limits: StreamLimits | None = None
+        # Whether the state stream is one of a NATS cluster, as far as is known.
+        self.clustered = False
         # Since when the state stream seems to have lost messages (see :func:`koord.bus.streams.state_life`).
         self.doubted_since: float | None = None
         # Resolves with the reason if the connection ends for good although nobody closed it (refused authorization).
@@ -87,7 +89,7 @@ class Bus:
         *,
         timeout: float = 5.0,
         limit: int = 4096,
-        ack_timeout: float = 1.0,
+        ack_timeout: float = 2.0,
         ping_interval: float = 2.0,
         credentials: str = "",
     ) -> "Bus":

@@ -9,6 +9,8 @@ What a reader can rely on:
 * After a gap, a reconnect or lost heartbeats the cache replays: unchanged objects cost no decoding and tell nothing;
   changes carry ``replay=True``; what is not seen again is swept as DELETED at the end. Intermediate versions may be
   missing (an object deleted and made again may show as one MODIFIED with another uid).
+* In a NATS cluster an object that is not seen again is looked for a second time, SWEEP_AFTER_S later: a replica that is
+  being filled, asked for by a leader that was parted, may have shown less than there is.
 * If the stream itself was lost and made anew (another *epoch*) nothing is swept until the gateway has listed again.
 * A body that does not decode changes nothing: ``on_bad`` names it, the last good version stays.
 
@@ -39,6 +41,8 @@ log = get_logger("koord.bus")
 _HEADER = HEADER.encode()
 # The gateway's marker that a resource is listed is the object "_" in namespace "_", which no Kubernetes object can be.
 MARKER = "_"
+# Longer than a leader that was parted from the others goes on answering once it hears from them again.
+SWEEP_AFTER_S = 12.0
 
 _objects = gauge("koord_bus_state_objects", "Objects held by a state cache", ("resource",))
 _replays = counter("koord_bus_state_replays", "Replays of a state cache", ("resource",))
@@ -127,6 +131,9 @@ class StateCache(Generic[T]):
         self._mark = ""
         self._progress = asyncio.Event()
         self._reminder: asyncio.TimerHandle | None = None
+        # Since when an object was not seen again, and the replay that decides about it.
+        self._unseen: dict[str, float] = {}
+        self._second_look: asyncio.TimerHandle | None = None
         subjects = bus.subjects
         self._skip = len(subjects.state(self.token, "", "x")) - 3
         self._reader = OrderedReader(bus, subjects.state_stream, subjects.state_of(self.token), self)
@@ -170,8 +177,9 @@ class StateCache(Generic[T]):
 
     async def close(self) -> None:
         """Stop; ``items`` stays as it is."""
-        if self._reminder is not None:
-            self._reminder.cancel()
+        for timer in (self._reminder, self._second_look):
+            if timer is not None:
+                timer.cancel()
         await self._reader.close()
 
     # What the reader tells ----------------------------------------------------------------------------------------
@@ -280,7 +288,7 @@ class StateCache(Generic[T]):
     def _finish(self) -> None:
         """The picture is complete: sweep what the stream does not hold any more."""
         if self._seen is not None:
-            for key in [key for key in self.items if key not in self._seen]:
+            for key in self._gone(self._seen):
                 old = self.items.pop(key)
                 self.raw.pop(key, None)
                 version = self._versions.pop(key, "")
@@ -295,6 +303,25 @@ class StateCache(Generic[T]):
             # Batches come before the waiters of synced() run.
             self.pause()
             self._synced.set()
+
+    def _gone(self, seen: set[str]) -> list[str]:
+        """The keys to sweep: not seen, and in a cluster not seen twice."""
+        unseen = [key for key in self.items if key not in seen]
+        if not self._bus.clustered:
+            return unseen
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._unseen = {key: self._unseen.get(key, now) for key in unseen}
+        gone = [key for key, since in self._unseen.items() if now - since >= SWEEP_AFTER_S]
+        for key in gone:
+            del self._unseen[key]
+        if self._second_look is not None:
+            self._second_look.cancel()
+            self._second_look = None
+        if self._unseen:
+            wait = min(self._unseen.values()) + SWEEP_AFTER_S - now
+            self._second_look = loop.call_later(max(wait, 0.0), self.replay, "objects were not seen again")
+        return gone
 
     def _tell(self, change: Change[T]) -> None:
         if self._on_batch is not None:

@@ -155,7 +155,8 @@ async def state_life(bus: Bus, known: int = 0, known_epoch: str = "") -> tuple[s
     except (nats.errors.Error, TimeoutError) as error:
         raise BusUnavailable(f"stream {name}: {_text(error)}") from error
     epoch, last = (info.config.metadata or {}).get(EPOCH, ""), info.state.last_seq
-    if last >= known or epoch != known_epoch or info.cluster is None or not info.cluster.name:
+    bus.clustered = info.cluster is not None and bool(info.cluster.name)
+    if last >= known or epoch != known_epoch or not bus.clustered:
         bus.doubted_since = None
     else:
         now = time.monotonic()
