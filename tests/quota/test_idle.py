@@ -35,12 +35,16 @@ class Bench:
         self.usage.put_unit(job, quota, (("cpu", cpu), ("gpu", gpu)), ("", ""), admitted=True, queue=quota)
 
     def shares(self) -> Ints:
+        """Runtimes; ``admission`` then has how far units may be admitted."""
         for name in self.tree.names:
             self.tree.set_own(name, self.usage.asked_by(name), self.usage.used_by(name))
             self.tree.set_occupied(name, self.usage.occupied_by(name))
         self.tree.compute()
         below, _ = self.tree.up(self.tree.occupied, np.zeros_like(self.tree.occupied))
-        return self.idle.share(self.tree, below, self.usage.lines, lambda queue, quota: self.order, self.now)
+        shares, self.admission = self.idle.share(
+            self.tree, below, self.usage.lines, lambda queue, quota: self.order, self.now
+        )
+        return shares
 
     def share(self, now: float = 0.0) -> dict[str, int]:
         self.now = now
@@ -71,6 +75,19 @@ def test_two_teams_whose_jobs_are_larger_than_their_shares_take_turns() -> None:
         bench.usage.drop_unit(job)
         order.append(job)
     assert order == ["a0", "b0", "a1", "b1", "a2", "b2"]
+
+
+def test_what_stays_beyond_the_share_is_not_admitted_to_again() -> None:
+    bench = Bench(20, row("a"), row("b"))
+    bench.run("a0", "a", 12)
+    bench.wait("a1", "a", 12)
+    bench.wait("b0", "b", 12)
+    assert bench.share() == {"a": 12, "b": 8}
+    assert bench.admission.tolist() == [[10, 8]]  # no a1 the moment a0 ends: it is b's turn
+    bench.usage.drop_unit("a0")
+    bench.usage.lines.serve("a")
+    assert bench.share() == {"a": 8, "b": 12}
+    assert bench.admission.tolist() == [[8, 12]]
 
 
 def test_whoever_fits_into_the_shares_changes_nothing() -> None:
@@ -200,6 +217,7 @@ def test_runtimes_only_move_and_never_above_any_max(bench: Bench) -> None:
     assert reached == set(tree.names)
     assert ((shares <= most) | (shares <= filled)).all()
     assert (shares >= 0).all()
+    assert (bench.admission <= shares).all()
     below, _ = tree.up(tree.occupied, np.zeros_like(filled))
     for owner, first, last in tree.groups():
         rows = slice(first, last)

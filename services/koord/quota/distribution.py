@@ -79,6 +79,7 @@ class Distribution:
         self._filled = RuntimeTree(())
         self._runtimes: Ints = self._filled.runtimes
         self._limits: Ints = self._filled.runtimes
+        self._admission: Ints = self._filled.runtimes
         self._rebuilt = True
         self._outside: dict[str, dict[str, int]] = {}
         self._tree_totals: dict[str, dict[str, int]] = {}
@@ -134,22 +135,28 @@ class Distribution:
             _subtract(default, books.used_by(name))
         filled.set_total("", default)
         changed = {filled.names[at] for at in filled.compute()}
-        before = self._runtimes, self._limits
+        before = self._runtimes, self._limits, self._admission
         below, _ = filled.up(filled.occupied, np.zeros_like(filled.occupied))
-        self._runtimes = filled.runtimes
+        shares = filled.runtimes, filled.runtimes
         if self.idle is not None:
-            self._runtimes = self.idle.share(filled, below, books.lines, order_of, now_s)
-        self._runtimes = self._runtimes.copy()
+            shares = self.idle.share(filled, below, books.lines, order_of, now_s)
+        self._runtimes, self._admission = shares[0].copy(), shares[1].copy()
         self._limits = np.minimum(np.maximum(np.maximum(self._runtimes, below), filled.assured()), filled.most)
         if rebuilt:
             return set(filled.names) | set(self._outside)
-        moved = (before[0] != self._runtimes) | (before[1] != self._limits)
+        now = self._runtimes, self._limits, self._admission
+        moved = np.any([was != new for was, new in zip(before, now, strict=True)], axis=0)
         return changed | {filled.names[at] for at in np.flatnonzero(moved.any(axis=0)).tolist()}
 
     def runtime(self, name: str) -> dict[str, int]:
         """What a quota may use now, by the resources of its max. KeyError when it was not in the tree."""
         outside = self._outside.get(name)
         return dict(outside) if outside is not None else self._filled.runtime(self._filled.row[name], self._runtimes)
+
+    def admission(self, name: str) -> dict[str, int]:
+        """How far QueueUnits may be admitted: the runtime, less what only stays with those that have it already."""
+        outside = self._outside.get(name)
+        return dict(outside) if outside is not None else self._filled.runtime(self._filled.row[name], self._admission)
 
     def limit(self, name: str) -> dict[str, int]:
         """What a quota's pods may use now, by the resources of its max. KeyError when it was not in the tree.

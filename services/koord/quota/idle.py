@@ -66,29 +66,34 @@ class IdleRoom:
 
     def share(
         self, tree: RuntimeTree, below: Ints, lines: Lines, order_of: Callable[[str, str], Order], now_s: float
-    ) -> Ints:
-        """The runtimes of ``tree`` with idle room handed on; ``tree`` is left as it is.
+    ) -> tuple[Ints, Ints]:
+        """The runtimes of ``tree`` with idle room handed on, and how far units may be admitted to them.
 
-        ``below``: what is occupied in and below every row.
-        ``order_of`` tells, of (queue, quota), how its units are handed out.
+        The latter is less where a quota keeps what it occupies beyond its share: as that comes free it is idle room
+        again, and not for the same quota to take before the others are looked at. ``tree`` is left as it is. ``below``:
+        what is occupied in and below every row. ``order_of`` tells, of (queue, quota), how its units are handed out.
         """
         self.due_s = None
         self._lines_of.clear()
         runtime, occupied = tree.runtimes, tree.occupied
         if not tree.names:
-            return runtime
+            return runtime, runtime
         least = tree.kept_at_home()
         satisfied = tree.satisfied()
         own = occupied + np.where(satisfied, tree.request_beyond(occupied), 0)
         blocked = self._promise(tree, lines, order_of, runtime - below, own, satisfied.tolist())
         plan = _Room(tree, own, least)
-        if blocked:
-            for at, amounts in self._help(plan, blocked, now_s):
-                for line, amount in amounts:
-                    own[line, at] += amount
+        helped = np.zeros(len(tree.names), np.bool_)
+        for at, amounts in self._help(plan, blocked, now_s) if blocked else ():
+            for line, amount in amounts:
+                own[line, at] += amount
+            while at >= 0:
+                helped[at] = True
+                at = int(tree.parent[at])
         self._since = {key: since for key, since in self._since.items() if key in lines}
         _, wanted = tree.up(own, least)
-        return _settled(tree, np.minimum(wanted, tree.most))
+        shares = _settled(tree, np.minimum(wanted, tree.most))
+        return shares, np.where(helped, shares, np.minimum(shares, runtime))
 
     # 1 ------------------------------------------------------------------------------------------------------------
 

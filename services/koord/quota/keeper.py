@@ -1,6 +1,6 @@
 """What the quota service knows and decides, without I/O: quotas in force, sums, limits and objects to write."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -221,7 +221,7 @@ class Keeper:
             node = self.tree.get(name)
             if node is None:
                 continue
-            limits = limits_of(node, self.runtime_of(node), self._limit_of(node), self._rules.limits, resources)
+            limits = limits_of(node, self._admission_of(node), self._limit_of(node), self._rules.limits, resources)
             if limits != self._wanted.get(name):
                 self._wanted[name] = limits
                 self.limits_dirty.add(name)
@@ -231,19 +231,19 @@ class Keeper:
 
     def runtime_of(self, node: QuotaNode) -> dict[str, int]:
         """What a quota may use as of the last :meth:`fill`."""
-        if not self._rules.runtime:
-            return node.max
-        try:
-            return self._shares.runtime(node.name)
-        except KeyError:
-            return {}
+        return self._of(node, self._shares.runtime)
 
     def _limit_of(self, node: QuotaNode) -> dict[str, int]:
-        """What its pods may use."""
+        return self._of(node, self._shares.limit)
+
+    def _admission_of(self, node: QuotaNode) -> dict[str, int]:
+        return self._of(node, self._shares.admission)
+
+    def _of(self, node: QuotaNode, amounts: Callable[[str], dict[str, int]]) -> dict[str, int]:
         if not self._rules.runtime:
             return node.max
         try:
-            return self._shares.limit(node.name)
+            return amounts(node.name)
         except KeyError:
             return {}
 

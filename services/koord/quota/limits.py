@@ -31,12 +31,12 @@ class LimitRules(msgspec.Struct, frozen=True):
 
 def limits_of(
     node: QuotaNode,
-    runtime: Mapping[str, int],
+    units: Mapping[str, int],
     pods: Mapping[str, int],
     rules: LimitRules,
     resources: Iterable[str],
 ) -> Limits:
-    """Limits of ``quota/`` (its pods: ``pods``), ``admitted/`` (its QueueUnits, by ``runtime``) and ``guaranteed/``
+    """Limits of ``quota/`` (its pods: ``pods``), ``admitted/`` (its QueueUnits, by ``units``) and ``guaranteed/``
     (pods that must not be preempted: min).
 
     A resource that min does not name counts as min 0, so ``guaranteed/`` names each of ``resources``, too. An amount
@@ -44,16 +44,20 @@ def limits_of(
     and refuse nothing there.
     """
     used = {key: amount for key, amount in pods.items() if amount < LARGEST}
-    units: dict[str, int] = {}
+    admitted: dict[str, int] = {}
     for key, most in node.max.items():
         limit = most * rules.rate.numerator // rules.rate.denominator
-        if rules.by_runtime and key in runtime:
-            limit = min(limit, max(node.min.get(key, 0), runtime[key]))
+        if rules.by_runtime and key in units:
+            limit = min(limit, max(node.min.get(key, 0), units[key]))
         if limit < LARGEST:
-            units[key] = limit
+            admitted[key] = limit
     kept: dict[str, int] = {}
     if node.name not in SPECIAL_QUOTAS:
         kept = {key: node.min.get(key, 0) for key in {*resources, *node.max, *node.min}}
         kept = {key: amount for key, amount in kept.items() if amount < LARGEST}
     name = node.name
-    return LimitSet(quota_item(name), used), LimitSet(admitted_item(name), units), LimitSet(guaranteed_item(name), kept)
+    return (
+        LimitSet(quota_item(name), used),
+        LimitSet(admitted_item(name), admitted),
+        LimitSet(guaranteed_item(name), kept),
+    )
