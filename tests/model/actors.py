@@ -154,6 +154,7 @@ class Scheduler:
         driver = self.service._driver
         now = time.monotonic() + later_s
         try:
+            await driver.give_back_unanswered()
             driver._advance(now)
             driver._queue.wake(driver._world.events, now)
             driver._world.events.clear()

@@ -340,6 +340,8 @@ class Core:
 class SteppedBus:
     """What one actor has for a connection to NATS."""
 
+    clustered = False
+
     def __init__(self, actor: Actor, decisions: Decisions, messages: list[Core]) -> None:
         self.subjects = Subjects("model")
         self.nc = self

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import redis
 
-from koord.bus.errors import BusTimeout
+from koord.bus.errors import AskRefused, BusTimeout
 from koord.contracts.asks import BarrierRaised, BindingsSettled, RaiseBarrier, SettleBindings
 from koord.kube.resources import PODS, QUEUE_UNITS
 from koord.ledger.client import Ledger
@@ -134,7 +134,10 @@ class Play:
         if not answering.done() or answering.cancelled():
             answering.cancel()
             raise BusTimeout("the gateway does not answer")
-        return answering.result()
+        try:
+            return answering.result()
+        except ValueError as error:
+            raise AskRefused(str(error)) from error
 
     # What may happen ------------------------------------------------------------------------------------------------
 

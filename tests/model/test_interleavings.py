@@ -8,10 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from koord.ledger.model import LedgerUnavailable
 from koord.localcluster.servers import RedisServer
 from tests.model import checks
 from tests.model.outside import Sent
 from tests.model.play import Play
+from tests.model.stepping import Gate
 from tests.model.test_model import Machine
 
 
@@ -134,6 +136,44 @@ def test_what_was_bound_just_before_the_ledger_was_lost_is_charged(machine: Mach
         return {record.uid for record in records.values() if record.state == "OBSERVED"}
 
     assert machine.do(recorded()) == bound
+
+
+def test_a_claim_whose_answer_was_lost_does_not_keep_its_pod(machine: Machine) -> None:
+    """A scheduler that is busy renews all its leases; that must not keep what it does not know it holds."""
+    play = machine.play
+    scheduler = play.schedulers[-1]
+    machine.do(machine._pod(1, False, {}))
+    [gate] = machine.do(until_claimed(play))
+    machine.do(play.gates.open(gate))  # its decision never leaves: the scheduler goes on renewing
+    machine.do(machine._pod(1, False, {}))
+    [gate] = machine.do(until_claimed(play))
+    machine.do(play.gates.open(gate, LedgerUnavailable("the answer was lost")))
+
+    async def claimed() -> int:
+        for _ in range(120):
+            for move in play.moves():
+                if not move.label.startswith("publish"):
+                    await play.make(move)
+            scheduler.look()
+            scheduler.plan(20.0)
+            scheduler.upkeep(0.0)
+            await play.time_passes(1.0)
+        return len({flight.claim for flight in scheduler.service._binds.flights})
+
+    assert machine.do(claimed()) == 2
+
+
+async def until_claimed(play: Play) -> list[Gate]:
+    """Everybody goes on, but no decision reaches the queue, until a claim has been made and its answer is not heard."""
+    for _ in range(100):
+        for move in play.moves():
+            if not move.label.startswith("publish") and not move.label.endswith("claim_v1 is answered"):
+                await play.make(move)
+        found = [gate for gate in play.gates.shut if gate.label == "claim_v1 is answered"]
+        if found:
+            return found
+        await play.time_passes(0.1)
+    raise AssertionError("nothing was claimed")
 
 
 async def reopened(play: Play, *, unseen: bool = False) -> None:

@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from koord.bus.connection import Bus
 from koord.bus.errors import BusError
 from koord.contracts.codec import encode
@@ -75,6 +77,7 @@ class Driver:
         self._window = asyncio.Semaphore(WINDOW)
         self._tasks: set[asyncio.Task[None]] = set()
         self._conflicts: Counter[str] = Counter()
+        self._unanswered: list[ClaimRequest] = []
         self._next_wake = 0.0
 
     # The loop -------------------------------------------------------------------------------------------------------
@@ -88,6 +91,7 @@ class Driver:
         while not self._stopping:
             if not self.ledger_open.is_set():
                 await self.ledger_open.wait()
+            await self.give_back_unanswered()
             now = time.monotonic()
             self._advance(now)
             units = self._queue.pop(self._batch, now)
@@ -131,6 +135,32 @@ class Driver:
         self._wake.clear()
         # Changes come in bursts: a few milliseconds later the batch is larger and costs less per pod.
         await asyncio.sleep(0.005)
+
+    async def give_back_unanswered(self) -> None:
+        """Give back what claims hold whose answers were lost.
+
+        They may have been accepted. Their pods are planned anew under other claims, which the ledger refuses as long as
+        these have them; and they would keep them for good, because renewing our leases renews theirs. Asked again, an
+        accepted claim tells its token.
+        """
+        if not self._unanswered:
+            return
+        requests = [msgspec.structs.replace(request, wound=False) for request in self._unanswered]
+        try:
+            answers = await self._ledger.claim(requests)
+            held = [
+                Release(request.id, answer.token)
+                for request, answer in zip(requests, answers, strict=True)
+                if answer.status == "ok"
+            ]
+            await self._ledger.release(held)
+        except LedgerUnavailable as error:
+            self.close(f"ledger unavailable: {error}")
+            return
+        del self._unanswered[: len(requests)]
+        if held:
+            self._log.warning("claims whose answers were lost are given back", claims=len(held))
+            self._world.events.add(ClusterEvent.LEDGER_RELEASE)
 
     def _advance(self, now: float) -> None:
         """Everything that time or events make due."""
@@ -206,6 +236,7 @@ class Driver:
             answers = await self._ledger.claim(requests)
         except LedgerUnavailable as error:
             self.close(f"ledger unavailable: {error}")
+            self._unanswered += requests
             for plan, _, _ in sent:
                 self._give_back(plan, time.monotonic(), "ledger unavailable", again=True)
             return
