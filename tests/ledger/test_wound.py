@@ -4,7 +4,18 @@ import msgspec
 
 from koord.accounting.takes import Take
 from koord.ledger.client import Ledger
-from koord.ledger.model import Advance, ClaimAnswer, ClaimRequest, Ended, Guard, ItemClosed, Member, Slot, Wounded
+from koord.ledger.model import (
+    Advance,
+    ClaimAnswer,
+    ClaimRequest,
+    Ended,
+    Guard,
+    ItemClosed,
+    Member,
+    NodeSeen,
+    Slot,
+    Wounded,
+)
 from tests.ledger.world import World, pod
 
 
@@ -242,3 +253,21 @@ async def test_claims_of_no_group_rank_by_their_token(world: World) -> None:
     assert [one.claim for one in answer.wounded] == ["b"]
     assert (await claims.claim("g3", pod("g3", "n1", 1), group="g", wound=True)).status == "conflict"
     assert (await claims.claim("c", pod("c", "n1", 1), wound=True)).status == "conflict"
+
+
+async def test_a_large_gang_among_many_claims(world: World) -> None:
+    """More amounts and claims than combinations can be looked at: enough go, and none in vain."""
+    nodes = [f"m{i}" for i in range(50)]
+    await world.see(*(NodeSeen(f"node/{node}", {"cpu": 10_000, "pods": 99}, "1") for node in nodes))
+    small = [
+        ClaimRequest(f"c{i}", (pod(f"c{i}", nodes[i % 50], 900 + i % 7),), priority=1, ticket=1000 - i)
+        for i in range(500)
+    ]
+    assert {answer.status for answer in await world.s2.claim(small)} == {"ok"}
+    members = tuple(pod(f"g{i}", nodes[i % 50], 1000) for i in range(200))
+    [answer] = await world.s1.claim([ClaimRequest("g", members, priority=2, wound=True)])
+    assert answer.status == "ok"
+    # Each node had about 1,000 free, and no more is left than the smallest of the claims would have given.
+    assert 150 <= len(answer.wounded) <= 200
+    items = await world.r.items_named([f"node/{node}" for node in nodes])
+    assert all(item.limits["cpu"] - item.held["cpu"] < 900 + 7 for item in items.values())

@@ -4,7 +4,8 @@
 -- lowest, compared from the lowest rank on.
 
 local TICKET_MS = 3600000
-local TRIES = 20000         -- combinations looked at before the first that suffices, fewest or not, is taken
+local TRIES = 2000          -- combinations looked at before the first that suffices, fewest or not, is taken
+local TABLE = 20000         -- claims times amounts up to which combinations are looked at
 
 local function fetch_tickets(L, groups)
   each_chunk(groups, CHUNK, function(first, last)
@@ -95,35 +96,55 @@ local function gain_of(L, id, entry, numbers, missing, blocking)
   return helps and gain or nil
 end
 
-local function suffices(missing, gains, chosen)
-  for n = 1, #missing do
-    local left = missing[n]
-    for i = 1, #chosen do left = left - (gains[chosen[i]][n] or 0) end
-    if left > 0 then return false end
+local function copy(list)
+  local found = {}
+  for i = 1, #list do found[i] = list[i] end
+  return found
+end
+
+local function give(left, gain, sign)
+  for n, amount in pairs(gain) do left[n] = left[n] - sign * amount end
+end
+
+local function satisfied(left)
+  for n = 1, #left do
+    if left[n] > 0 then return false end
   end
   return true
 end
 
 -- The first that suffice, the lowest rank first, without those of them that are not needed, the highest spared first.
 local function first_cover(missing, gains, forced)
-  local chosen = {}
+  local left, chosen = copy(missing), {}
   for i = 1, #gains do
     local useful = forced[i]
-    for n = 1, #missing do
-      local left = missing[n]
-      for j = 1, #chosen do left = left - (gains[chosen[j]][n] or 0) end
-      if left > 0 and (gains[i][n] or 0) > 0 then useful = true end
+    for n, amount in pairs(gains[i]) do useful = useful or (amount > 0 and left[n] > 0) end
+    if useful then
+      chosen[#chosen + 1] = i
+      give(left, gains[i], 1)
     end
-    if useful then chosen[#chosen + 1] = i end
   end
-  if not suffices(missing, gains, chosen) then return nil end
+  if not satisfied(left) then return nil end
   for at = #chosen, 1, -1 do
-    if not forced[chosen[at]] then
-      local i = table.remove(chosen, at)
-      if not suffices(missing, gains, chosen) then table.insert(chosen, at, i) end
+    local i, needed = chosen[at], forced[chosen[at]]
+    for n, amount in pairs(gains[i]) do needed = needed or left[n] + amount > 0 end
+    if not needed then
+      table.remove(chosen, at)
+      give(left, gains[i], -1)
     end
   end
   return chosen
+end
+
+-- For each place in the list, what all from there on would give together at most.
+local function totals_from(gains, count)
+  local most = {[#gains + 1] = {}}
+  for n = 1, count do most[#gains + 1][n] = 0 end
+  for i = #gains, 1, -1 do
+    most[i] = copy(most[i + 1])
+    for n, amount in pairs(gains[i]) do most[i][n] = most[i][n] + math.max(amount, 0) end
+  end
+  return most
 end
 
 -- The fewest that suffice, all of `forced` among them; in the order of combinations, so that the lowest ranks come first.
@@ -133,27 +154,20 @@ local function smallest_cover(missing, gains, forced, must)
     for _, amount in pairs(gains[i]) do signed = signed or amount < 0 end
   end
   -- Amounts are hardly ever negative; only then may fewer suffice where all together do not.
-  if not cover and not signed then return nil end
-  local most = {}
-  for i = #gains + 1, 1, -1 do
-    most[i] = {}
-    for n = 1, #missing do
-      most[i][n] = i > #gains and 0 or most[i + 1][n] + math.max(gains[i][n] or 0, 0)
-    end
-  end
-  local tries, chosen = 0, {}
-  local function extend(from, left, needed)
-    if tries >= TRIES then return false end
+  if not cover and not signed or #gains * #missing > TABLE then return cover end
+  local most, left, chosen, tries = totals_from(gains, #missing), copy(missing), {}, 0
+  local function extend(from, size, needed)
     tries = tries + 1
-    if left == 0 then return needed == 0 and suffices(missing, gains, chosen) end
-    for n = 1, #missing do
-      local open = missing[n] - most[from][n]
-      for j = 1, #chosen do open = open - (gains[chosen[j]][n] or 0) end
-      if open > 0 then return false end
+    if tries > TRIES then return false end
+    if size == 0 then return needed == 0 and satisfied(left) end
+    for n = 1, #left do
+      if left[n] > most[from][n] then return false end
     end
-    for i = from, #gains - left + 1 do
+    for i = from, #gains - size + 1 do
       chosen[#chosen + 1] = i
-      if extend(i + 1, left - 1, needed - (forced[i] and 1 or 0)) then return true end
+      give(left, gains[i], 1)
+      if extend(i + 1, size - 1, needed - (forced[i] and 1 or 0)) then return true end
+      give(left, gains[i], -1)
       chosen[#chosen] = nil
       if forced[i] then return false end
     end
