@@ -1,12 +1,15 @@
 """Tasks end although something in them swallows a cancellation, and tidying up is not interrupted by it."""
 
 import asyncio
+import time
+from collections.abc import AsyncIterator
 
 import pytest
 
+from koord.bus import ordered
 from koord.bus.connection import Bus
 from koord.bus.ending import end, finish
-from koord.bus.ordered import BACKLOG_BYTES, OrderedReader
+from koord.bus.ordered import OrderedReader
 from tests.bus.conftest import Connect, until
 
 
@@ -66,57 +69,71 @@ async def test_finish_gives_the_result_or_the_error() -> None:
 
 
 class Reading:
-    """Takes whatever comes; ``broken`` raises instead."""
+    """A slow sink, so that the reader's backlog fills; ``broken`` raises after a while."""
 
     def __init__(self, broken: bool = False) -> None:
-        self.done = asyncio.Event()
         self.broken = broken
+        self.count = 0
 
     async def starting(self) -> None:
         """Nothing to prepare."""
 
     def message(self, subject: bytes, headers: bytes | None, body: bytes, sequence: int) -> None:
-        if self.broken:
+        self.count += 1
+        if self.broken and self.count > 2 * BACKLOG:
             raise RuntimeError("a defect of the sink")
+        time.sleep(0.002)
 
     def caught_up(self) -> None:
-        self.done.set()
+        """Nobody waits for it."""
 
     def pause(self) -> None:
         """Nothing to hand on."""
 
 
-async def flood(writer: Bus) -> None:
-    """More than a reader's backlog may hold."""
-    size = 4 << 20
-    for number in range(BACKLOG_BYTES // size + 3):
-        await writer.acks.publish(writer.subjects.state("pods_core", "ns", f"p{number}"), b"x" * size)
+BACKLOG = 200
 
 
-async def test_a_reader_whose_closing_is_cancelled_does_not_stop_the_connection(connect: Connect) -> None:
-    """A gateway that lost its Lease while it read the stream back never read anything from NATS again."""
+@pytest.fixture
+async def full(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Bus, OrderedReader, Reading]]:
+    """A reader that is behind, so that the connection's read loop waits for it."""
+    monkeypatch.setattr(ordered, "BACKLOG_MESSAGES", BACKLOG)
     bus, writer = await connect(), await connect("writer")
+    subjects = bus.subjects
+    await asyncio.gather(
+        *(writer.acks.publish(subjects.state("pods_core", "ns", f"p{number}"), b"{}") for number in range(3000))
+    )
     reading = Reading()
-    reader = OrderedReader(bus, bus.subjects.state_stream, bus.subjects.state_of("pods_core"), reading)
+    reader = OrderedReader(bus, subjects.state_stream, subjects.state_of("pods_core"), reading)
     reader.start()
-    await asyncio.wait_for(reading.done.wait(), 20)
+    await until(lambda: reader._full, what="the backlog is full")
+    yield bus, reader, reading
+    await reader.close()
+
+
+async def serves(bus: Bus) -> bool:
+    """Whether the connection still reads."""
+    info = await asyncio.wait_for(bus.js.stream_info(bus.subjects.state_stream), 20)
+    return info.state.messages == 3000
+
+
+async def test_a_reader_whose_closing_is_cancelled_does_not_stop_the_connection(
+    full: tuple[Bus, OrderedReader, Reading],
+) -> None:
+    """A gateway that lost its Lease while it read the stream back never read anything from NATS again."""
+    bus, reader, _ = full
     closing = asyncio.create_task(reader.close())
     await asyncio.sleep(0)  # it waits for the reader's task now
     closing.cancel()
     await asyncio.wait({closing})
-    await flood(writer)
-    assert (await asyncio.wait_for(bus.js.stream_info(bus.subjects.state_stream), 20)).state.messages
+    assert closing.cancelled()
+    assert await serves(bus)
 
 
-async def test_a_reader_that_crashed_does_not_stop_the_connection(connect: Connect) -> None:
-    bus, writer = await connect(), await connect("writer")
-    reading = Reading(broken=True)
-    reader = OrderedReader(bus, bus.subjects.state_stream, bus.subjects.state_of("pods_core"), reading)
-    reader.start()
-    await asyncio.wait_for(reading.done.wait(), 20)
-    await flood(writer)
-    assert (await asyncio.wait_for(bus.js.stream_info(bus.subjects.state_stream), 20)).state.messages
+async def test_a_reader_that_crashed_does_not_stop_the_connection(full: tuple[Bus, OrderedReader, Reading]) -> None:
+    bus, reader, reading = full
+    reading.broken = True
     task = reader._task
     assert task is not None
     await until(task.done)
-    await reader.close()
+    assert await serves(bus)
