@@ -84,6 +84,7 @@ class Acks:
         self._expected = 1
         self._overtook: dict[str, tuple[int, int]] = {}
         self._ghosts = Ghosts()
+        self._haunted = self._ghosts.newest
         self._retry_task: asyncio.Task[None] | None = None
         self._look_task: asyncio.Task[None] | None = None
         self._look_at = 0.0
@@ -134,7 +135,7 @@ class Acks:
         else:
             self._send(flight)
             self._bytes += flight.size
-        if latest and self._ghosts:
+        if latest and self._haunted:
             self._ghosts.published(flight)
         if self._timer is None:
             self._timer = self._loop.call_later(SWEEP_S, self._sweep)
@@ -207,7 +208,7 @@ class Acks:
         order = token & _MASK
         flight = self._flight.pop(order, None)
         if flight is None:
-            if self._ghosts and headers is None:
+            if self._haunted and headers is None:
                 self._turned_up(order, data)
             return  # confirmed twice: it had been sent again
         if headers is not None and status_of(headers)[0] == 503:
@@ -244,7 +245,7 @@ class Acks:
             self._expected += 1
         elif flight.latest:
             self._overtook[flight.subject] = (flight.order, sequence)
-        if self._ghosts and flight.latest and self._ghosts.confirmed(flight, sequence):
+        if self._haunted and flight.latest and self._ghosts.confirmed(flight, sequence):
             self._republish(flight.subject, flight.headers, flight.payload)
         flight.done(sequence)
 
@@ -390,7 +391,7 @@ class Acks:
         self._expected = lowest
         if self._overtook:
             self._overtook = {key: value for key, value in self._overtook.items() if value[0] > lowest}
-        if self._ghosts:
+        if self._haunted:
             self._ghosts.forget(now)
         if not self._paused:
             self._try_late(now)

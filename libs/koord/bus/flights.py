@@ -150,38 +150,39 @@ class Ghosts:
     """Objects of which an older copy may turn up in the stream after the newest one. Time is passed in."""
 
     def __init__(self) -> None:
-        self._newest: dict[str, _Newest] = {}
+        # By subject; the same mapping for ever, so that a hot path can look at it without a call.
+        self.newest: dict[str, _Newest] = {}
         self._subjects: dict[int, str] = {}
         self._bytes = 0
 
     def __bool__(self) -> bool:
-        return bool(self._newest)
+        return bool(self.newest)
 
     def __len__(self) -> int:
-        return len(self._newest)
+        return len(self.newest)
 
     def suspect(self, flight: Flight, newest: Flight, now: float) -> None:
         """``flight`` was written to a server and not confirmed; ``newest`` (or itself) is sent instead."""
         self._subjects[flight.order] = flight.subject
-        known = self._newest.get(flight.subject)
+        known = self.newest.get(flight.subject)
         if known is not None and known.order >= newest.order:
             return
         self._forget(flight.subject)
-        self._newest[flight.subject] = _Newest(newest, now)
+        self.newest[flight.subject] = _Newest(newest, now)
         self._bytes += len(newest.payload)
         while self._bytes > DOUBT_BYTES:
-            self._forget(next(iter(self._newest)))
+            self._forget(next(iter(self.newest)))
 
     def published(self, flight: Flight) -> None:
         """A newer version, if the object is one of ours."""
-        known = self._newest.get(flight.subject)
+        known = self.newest.get(flight.subject)
         if known is not None and flight.order > known.order:
             self._bytes += len(flight.payload) - len(known.payload)
             known.order, known.headers, known.payload, known.sequence = flight.order, flight.headers, flight.payload, 0
 
     def confirmed(self, flight: Flight, sequence: int) -> bool:
         """The stream holds ``flight``; whether it must be published again, for an older copy came behind it."""
-        known = self._newest.get(flight.subject)
+        known = self.newest.get(flight.subject)
         if known is None or known.order != flight.order:
             return False
         known.sequence = max(known.sequence, sequence)
@@ -193,7 +194,7 @@ class Ghosts:
         None also while the newest version is on its way; :meth:`confirmed` then says whether it came too early.
         """
         subject = self._subjects.get(order)
-        known = self._newest.get(subject) if subject is not None else None
+        known = self.newest.get(subject) if subject is not None else None
         if subject is None or known is None:
             return None
         if order == known.order:
@@ -206,19 +207,19 @@ class Ghosts:
 
     def forget(self, now: float) -> None:
         """What is so old that no copy of it can turn up."""
-        for subject in [subject for subject, known in self._newest.items() if now - known.since > DOUBT_S]:
+        for subject in [subject for subject, known in self.newest.items() if now - known.since > DOUBT_S]:
             self._forget(subject)
-        if not self._newest:
+        if not self.newest:
             self._subjects.clear()
-        elif len(self._subjects) > 4 * len(self._newest) + 1000:
-            self._subjects = {order: subject for order, subject in self._subjects.items() if subject in self._newest}
+        elif len(self._subjects) > 4 * len(self.newest) + 1000:
+            self._subjects = {order: subject for order, subject in self._subjects.items() if subject in self.newest}
 
     def drop(self, prefix: str) -> None:
         """The stream behind ``prefix`` is another one."""
-        for subject in [subject for subject in self._newest if subject.startswith(prefix)]:
+        for subject in [subject for subject in self.newest if subject.startswith(prefix)]:
             self._forget(subject)
 
     def _forget(self, subject: str) -> None:
-        known = self._newest.pop(subject, None)
+        known = self.newest.pop(subject, None)
         if known is not None:
             self._bytes -= len(known.payload)
