@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from koord.accounting.takes import pod_takes
 from koord.contracts.decisions import Evict
 from koord.kube.resources import ELASTIC_QUOTA_PROFILES, ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS, TFJOBS
+from koord.ledger.model import ClaimAnswer, ClaimRequest, Member, NodeSeen
 from koord.queue.service import QueueService
 from koord.queue.settings import QueueSettings
 from koord.quota.service import QuotaService
@@ -128,6 +130,9 @@ async def test_jobs_larger_than_their_shares_take_turns(mini: MiniCluster) -> No
         (now,) = [job for job in jobs if runs(mini, job) and job not in order]
         await until(lambda job=now: mini.get(QUEUE_UNITS, f"team/{job}-tf-qu")["status"]["admissions"], "admitted")  # type: ignore[misc,index]
         order.append(now)
+        if len(order) < 4:  # what it has beyond its share stays with it, but is not its own to take again
+            await is_limit(mini, f"admitted/{now[0]}", 10000)
+            assert await limit(mini, f"quota/{now[0]}") == 12000
         await ends(mini, now)
     assert {order[0][0], order[1][0]} == {order[2][0], order[3][0]} == {"a", "b"}
 
@@ -225,3 +230,24 @@ async def test_what_is_wrong_is_told_and_what_is_shown_is_put_right(mini: MiniCl
     await until(lambda: any(reason == "ParentNotFound" for _, _, reason, _ in mini.events), "told")
     (note,) = [note for _, _, reason, note in mini.events if reason == "ParentNotFound"]
     assert note.startswith(f"ElasticQuota quotas/lost: metadata.labels[{PREFIX}parent]: there is no quota 'nowhere'")
+
+
+async def test_the_ledger_holds_pods_that_must_not_be_preempted_to_min(mini: MiniCluster) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota_of("a", "20", "4"))
+    await mini.put(
+        PODS, {**pod("asks", "a", "20"), "spec": {"containers": pod("asks", "a", "20")["spec"]["containers"]}}
+    )
+    await start(mini)
+    await is_limit(mini, "quota/a", 20000)
+    await is_limit(mini, "guaranteed/a", 4000)
+    await mini.ledger.observe([NodeSeen("node/n", {"cpu": 20000, "pods": 99}, "1")], role_epoch=mini.reconciler_epoch)
+
+    async def claim(uid: str, cpu: int, *, preemptible: bool) -> ClaimAnswer:
+        takes = pod_takes({"cpu": cpu}, "n", ("a",), unit_owned=False, preemptible=preemptible)
+        request = ClaimRequest(f"c-{uid}", (Member(uid, "team", uid, "n", takes),))
+        return (await mini.ledger.claim([request]))[0]
+
+    assert (await claim("p1", 3000, preemptible=False)).status == "ok"
+    refused = await claim("p2", 2000, preemptible=False)
+    assert [(short.item, short.needed, short.available) for short in refused.shorts] == [("guaranteed/a", 2000, 1000)]
+    assert (await claim("p3", 9000, preemptible=True)).status == "ok"
