@@ -12,7 +12,7 @@ import nats.js.errors
 import pytest
 import pytest_asyncio
 
-from koord.bus import failover, statecache
+from koord.bus import statecache
 from koord.bus.errors import BusUnavailable
 from koord.bus.leaders import stream_leader
 from koord.kube.resources import NODES
@@ -55,10 +55,6 @@ async def leader(load: Traffic, kind: str = "state") -> str:
         except BusUnavailable:
             await asyncio.sleep(0.1)
     return found
-
-
-def others(three: NatsCluster, *names: str) -> list[str]:
-    return [server.name for server in three.servers if server.name not in names]
 
 
 def told(what: str, load: Traffic, since: float) -> None:
@@ -129,26 +125,6 @@ async def test_a_short_hang_of_the_server_of_all_clients_loses_nothing(three: Na
             await load.flowing()
         told("three hangs of 0.4 s", load, since)
         await load.judge()
-
-
-@pytest.mark.parametrize("silent", [False, True])
-async def test_a_server_that_is_parted_from_the_others_is_left(
-    three: NatsCluster, name: str, monkeypatch: pytest.MonkeyPatch, silent: bool
-) -> None:
-    """Its clients' connections stand, but nothing can be stored through it."""
-    monkeypatch.setattr(failover, "PROBE_EVERY_S", 0.5)
-    async with traffic(
-        {"any": three.url, "gateway": three.server("nats-1").url, "reader": three.server("nats-1").url}, name
-    ) as load:
-        since = time.monotonic()
-        three.weather.part(["nats-1"], others(three, "nats-1"), silent=silent)
-        await load.flowing()
-        told(f"a server parted ({'packets dropped' if silent else 'connections reset'})", load, since)
-        three.weather.clear()
-        await load.flowing()
-        await load.judge()
-        if not silent:  # else nats-server may take its time to fill the replica; the next test has streams of its own
-            await whole(three, load)
 
 
 async def test_a_rolling_restart_is_hardly_noticed(three: NatsCluster, name: str) -> None:

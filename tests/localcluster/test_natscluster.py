@@ -7,7 +7,6 @@ from pathlib import Path
 
 import nats
 import nats.errors
-import nats.js.errors
 import pytest
 
 from koord.bus.connection import Bus
@@ -41,9 +40,7 @@ def test_a_cluster_has_three_or_five_servers(size: int) -> None:
         NatsCluster(size)
 
 
-async def test_streams_are_replicated_and_their_leader_can_be_found_killed_and_replaced(
-    three: NatsCluster, cluster: str
-) -> None:
+async def test_streams_are_replicated_and_their_leader_is_named(three: NatsCluster, cluster: str) -> None:
     assert list(three.pids) == ["nats-1", "nats-2", "nats-3"]
     with pytest.raises(KeyError, match="nats-9"):
         three.server("nats-9")
@@ -59,30 +56,13 @@ async def test_streams_are_replicated_and_their_leader_can_be_found_killed_and_r
         first = await stream_leader(bus, stream)
         assert first in three.pids
         assert await stream_leader(three.url, stream) == first
+        assert (await bus.js.get_msg(stream, sequence)).data == b"{}"
+        # tests/bus/test_bus_weather.py kills it under load; here only the names matter.
         before = three.pids[first]
         await three.server(first).kill()
         assert first not in three.pids
-
-        async def other_leads() -> bool:
-            try:
-                return await stream_leader(bus, stream) not in ("", first)
-            except BusUnavailable:
-                return False
-
-        await until(other_leads, "another leader")
-        assert (await bus.js.get_msg(stream, sequence)).data == b"{}"
-        # The one that died comes back under its name and catches up.
         await three.server(first).start()
         assert three.pids[first] != before
-
-        async def whole() -> bool:
-            try:
-                found = (await bus.js.stream_info(stream)).cluster
-            except (nats.errors.Error, nats.js.errors.Error, TimeoutError):
-                return False
-            return found is not None and all(peer.current for peer in found.replicas or ())
-
-        await until(whole, "all replicas current")
 
 
 async def test_replicas_of_streams_in_use_are_raised(three: NatsCluster, cluster: str) -> None:
@@ -132,23 +112,15 @@ async def test_a_server_can_be_parted_from_the_others(three: NatsCluster) -> Non
         await far.close()
 
 
-async def test_a_given_directory_is_used_again(tmp_path: Path, cluster: str) -> None:
-    first = NatsCluster(3, directory=tmp_path / "nats")
-    await first.start()
-    try:
-        async with await Bus.connect(first.url, cluster, "test") as bus:
-            await ensure_streams(bus)
-            await bus.publish_acked(bus.subjects.decision("queue", "bind"), b"x")
-    finally:
-        await first.stop()
-    second = NatsCluster(3, directory=tmp_path / "nats")
-    await second.start()
-    try:
-        assert second.name == first.name
-        async with await Bus.connect(second.url, cluster, "test") as bus:
-            assert (await bus.js.stream_info(bus.subjects.decisions_stream)).state.messages == 1
-    finally:
-        await second.stop()
+async def test_a_given_directory_is_used_again(tmp_path: Path) -> None:
+    """JetStream knows its peers by cluster and server name, so both stay."""
+    first, second, other = (NatsCluster(3, directory=tmp_path / where) for where in ("nats", "nats", "other"))
+    for cluster in (first, second, other):
+        await cluster.prepare()
+    assert first.name == second.name != other.name
+    assert (tmp_path / "nats").stat().st_mode & 0o777 == 0o700
+    await first.stop()
+    assert (tmp_path / "nats" / "cluster-name").exists()
 
 
 async def test_a_single_server_has_no_leader_to_name(nats_url: str, cluster: str) -> None:
