@@ -36,9 +36,14 @@ def live(pod: Mapping[str, Any]) -> bool:
     return pod["status"].get("phase") not in ENDED
 
 
+def allocatable(api: ApiServer) -> dict[str, int]:
+    """Milli-cpu of each node."""
+    return {name: amounts(node["status"]["allocatable"], "a")["cpu"] for name, node in api.objects(NODES).items()}
+
+
 def room(api: ApiServer) -> dict[str, int]:
     """Milli-cpu left on each node, by the API alone."""
-    left = {name: amounts(node["status"]["allocatable"], "a")["cpu"] for name, node in api.objects(NODES).items()}
+    left = allocatable(api)
     for pod in api.objects(PODS).values():
         node = pod["spec"].get("nodeName")
         if node in left and live(pod):
@@ -130,6 +135,10 @@ def unlike(api: ApiServer, items: Mapping[str, Item], records: Mapping[str, Reco
     recorded = {record.uid: (record.state, record.node) for record in records.values()}
     if recorded != {uid: ("OBSERVED", node) for uid, node in wanted.items()}:
         return f"records {recorded}, objects {wanted}"
+    open_ = {name: item.limits.get("cpu", 0) for name, item in items.items() if item.open and name.startswith(NODE)}
+    limits = {NODE + name: cpu for name, cpu in allocatable(api).items()}
+    if open_ != limits:
+        return f"open nodes {open_}, nodes {limits}"
     stored = {name: item.used.get("cpu", 0) for name, item in items.items()}
     differing = {
         name: (stored.get(name, 0), used.get(name, 0))
