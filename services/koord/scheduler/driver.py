@@ -148,6 +148,9 @@ class Driver:
         requests = [msgspec.structs.replace(request, wound=False) for request in self._unanswered]
         try:
             answers = await self._ledger.claim(requests)
+            if any(answer.status == "closed" for answer in answers):
+                self.close("the ledger is closed")
+                return
             held = [
                 Release(request.id, answer.token)
                 for request, answer in zip(requests, answers, strict=True)
