@@ -54,6 +54,8 @@ GATHER_S = 0.005
 """Changes come in bursts: so long is waited for the rest of one."""
 PERIOD_S = 1.0
 """Objects are written at most this often."""
+MOST_PROBLEMS = 1000
+"""A standby tells nobody; the latest are told by whoever leads next."""
 PUBLISH_PER_QUOTA_S = 0.0001
 """Sums and messages cost time in proportion to the tree: a tree of 10,000 quotas is published once a second."""
 PATIENCE_S = 10.0
@@ -185,6 +187,7 @@ class QuotaService:
         if change.new is not None:
             self._under_way.pop(change.key, None)
             self._keeper.put_quota(change.new)
+            del self._keeper.problems[:-MOST_PROBLEMS]
         elif change.old is not None:
             self._under_way.pop(change.key, None)
             self._keeper.drop_quota(change.old)
@@ -241,6 +244,7 @@ class QuotaService:
         self._on_bad(key, error)
         namespace, name = split_key(key)
         self._keeper.undecodable(namespace, name, str(error))
+        del self._keeper.problems[:-MOST_PROBLEMS]
 
     def _on_bad(self, key: str, error: ContractError) -> None:
         self._host.log.warning("an object does not decode, its last good version stays", key=key, error=str(error))
