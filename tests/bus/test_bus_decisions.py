@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from koord.bus import queued
 from koord.bus.connection import Bus
 from koord.bus.decisions import DecisionConsumer, DecisionPublisher, Delivery
 from koord.bus.errors import BusTimeout
@@ -71,8 +72,18 @@ async def until_empty(bus: Bus) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_what_nobody_acknowledged_can_be_looked_through(connect: Connect) -> None:
+@pytest.mark.parametrize("lags", [False, True])
+async def test_what_nobody_acknowledged_can_be_looked_through(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, lags: bool
+) -> None:
+    """Directly; and from the leader alone, as while a replica lags."""
     bus = await connect()
+    if lags:
+
+        async def current(bus: Bus) -> bool:
+            return False
+
+        monkeypatch.setattr(queued, "_replicas_are_current", current)
     assert [page async for page in unacknowledged(bus)] == []
     publisher, gateway = DecisionPublisher(bus, "scheduler"), await started(bus)
     gateway.handle = lambda self: self.ack() if self.body == encode(bind(1)) else self.nak(60.0)
