@@ -17,10 +17,10 @@ SMALL: dict[str, dict[str, int | str]] = {
     "engine-identical": {"nodes": 50, "pods": 200, "runs": 1},
     "gateway-writes": {"calls": 200, "at_a_time": 4},
     "koordinator-basic-1k": {"nodes": 10, "pods": 40, "rate": 40},
-    "memory": {"nodes": 20, "pods": 60, "rate": 20, "seconds": 8, "sample_s": 1},
+    "memory": {"nodes": 10, "pods": 40, "rate": 20, "seconds": 5, "sample_s": 1},
     "ledger": {"claims": 200, "rounds": 1, "nodes": 10, "singles": 20, "gangs": 2, "gang_size": 10},
     "quota-tree": {"quotas": 60, "rounds": 1, "changes": 5},
-    "recovery": {"nodes": 10, "pods": 40, "rate": 30, "rounds": 1, "faults": "scheduler,redis"},
+    "recovery": {"nodes": 10, "pods": 40, "rate": 30, "warm_s": 1, "rounds": 1, "faults": "scheduler,redis"},
 }
 FIGURES = {
     "apiserver": {"creates_per_s", "binds_per_s", "merge_patches_per_s", "watch_events_per_s", "rss_mib"},

@@ -119,6 +119,9 @@ async def _memory(parameters: Parameters) -> BenchResult:
     grown = growth(churn[len(churn) // 2 :])
     peak = max(sample.total for sample in scales.samples)
     growing = sorted(name for name, one in grown.items() if one.grows)
+    say("| process | MiB | MiB an hour |\n| --- | --- | --- |")
+    for name, one in grown.items():
+        say(f"| {name} | {one.mib:.0f} | {one.mib_per_h:+.0f} |")
     for name in scales.restarted:
         say(f"{name} was restarted")
     return BenchResult(
