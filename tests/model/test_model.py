@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -24,6 +25,8 @@ QUOTA_CPU = 9
 PODS_AT_ONCE = 9
 UNITS_AT_ONCE = 3
 NODES_AT_ONCE = 3
+
+RUNS = os.environ.get("KOORD_MODEL_EXAMPLES", "")
 
 picks = st.integers(0, 1_000_000)
 roles = st.sampled_from(["scheduler", "gateway", "reconciler", "queue"])
@@ -256,18 +259,18 @@ class Machine(RuleBasedStateMachine):
             self.play.restart_redis()
 
 
+@pytest.mark.timeout(0 if RUNS else 300)
 def test_nothing_is_lost_done_twice_or_stuck() -> None:
     server = RedisServer()
     plain = asyncio.new_event_loop()
     plain.run_until_complete(server.start())
-    runs = os.environ.get("KOORD_MODEL_EXAMPLES", "")
     try:
         run_state_machine_as_test(
             type("Bound", (Machine,), {"server": server}),
             settings=settings(
-                max_examples=int(runs or "80"),
+                max_examples=int(RUNS or "70"),
                 stateful_step_count=40,
-                derandomize=not runs,
+                derandomize=not RUNS,
                 database=None,
                 deadline=None,
                 phases=[Phase.generate, *([Phase.shrink] if "KOORD_MODEL_SHRINK" in os.environ else [])],
