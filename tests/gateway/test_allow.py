@@ -7,7 +7,7 @@ import pytest
 
 from koord.contracts.decisions import Bind, BindMember, ClaimRef, Create, Decision, Delete, Evict, ObjectRef, Patch
 from koord.gateway.allow import Rejected, check
-from koord.kube.resources import JOBS, NODES, PODS, QUEUE_UNITS, QUEUES
+from koord.kube.resources import ELASTIC_QUOTA_PROFILES, JOBS, NODES, PODS, QUEUE_UNITS, QUEUES
 
 CLAIM = ClaimRef("c", 1, 1)
 POD = ObjectRef(PODS.token, "default", "a", uid="u")
@@ -29,6 +29,8 @@ def bind(**changes: Any) -> Bind:
         ("queue", "patch", Patch("p", UNIT, b"{}", subresource="status", claim=CLAIM)),
         ("queue", "patch", Patch("p", ObjectRef(JOBS.token, "default", "a"), b"{}")),
         ("queue", "delete", Delete("d", ObjectRef(QUEUES.token, "koord", "q", uid="u"))),
+        ("quota", "evict", Evict("e", POD)),
+        ("quota", "patch", Patch("p", ObjectRef(ELASTIC_QUOTA_PROFILES.token, "default", "p"), b"{}")),
     ],
 )
 def test_allowed(service: str, kind: str, decision: Decision) -> None:
