@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 # Quantities are printed whole, so these few stay in one column; the rest of a list is in --json.
 _SHOWN = ("cpu", "memory", "nvidia.com/gpu")
-_NO_LIMIT = str((2**63 - 1) // 5)
+_NO_LIMIT = frozenset((str((2**63 - 1) // 5), str((2**63 - 1) // 2000)))
 _ADMITTED = frozenset(("Reserved", "Dequeued", "SchedReady", "SchedSucceed", "Running"))
 _TERMINAL = frozenset(("Succeeded", "Failed"))
 
@@ -46,8 +46,8 @@ def shown(resources: Object) -> Row:
 
 
 def readable(resources: Object) -> Row:
-    """``shown``, with a word for the amount that stands where there is no limit (MaxInt64 / 5)."""
-    return {key: "unlimited" if str(value) == _NO_LIMIT else value for key, value in shown(resources).items()}
+    """``shown``, with a word for the amount that stands where there is no limit (MaxInt64 / 5, of a profile's quota / 2000)."""
+    return {key: "unlimited" if str(value) in _NO_LIMIT else value for key, value in shown(resources).items()}
 
 
 def by_resource(row: Row) -> list[Row]:
