@@ -46,7 +46,7 @@ def shown(resources: Object) -> Row:
 
 
 def readable(resources: Object) -> Row:
-    """``shown``, with a word for the amount that stands where there is no limit (MaxInt64 / 5, of a profile's quota / 2000)."""
+    """``shown``, with a word for the amounts that stand where there is no limit (MaxInt64 / 5 and / 2000)."""
     return {key: "unlimited" if str(value) in _NO_LIMIT else value for key, value in shown(resources).items()}
 
 
