@@ -169,6 +169,25 @@ def test_the_ring_is_bounded_and_says_where_it_starts() -> None:
     assert sum(len(change.entry.raw) for change in held) <= 5_000
 
 
+def test_what_is_older_than_its_time_is_dropped_when_more_comes() -> None:
+    now = 0.0
+    cache = WatchCache(0, max_seconds=300.0, clock=lambda: now)
+    for version in range(1, 61):  # one each ten seconds
+        cache.append(Change("ADDED", _entry(version), None, None))
+        now += 10.0
+    assert cache.end == 60
+    held = [change.entry.version for change in cache.read(cache.position(40), 100)]
+    assert held == list(range(41, 61))
+    assert cache.position(31) == 31
+    with pytest.raises(ApiError) as refused:
+        cache.position(20)
+    assert refused.value.code == 410
+    now += 10_000.0
+    assert cache.position(31) == 31  # nothing comes, nothing goes
+    cache.append(Change("ADDED", _entry(61), None, None))
+    assert [change.entry.version for change in cache.read(cache.position(59), 9)] == [60, 61] and cache._bytes == 20
+
+
 async def test_a_slow_watcher_is_told_to_start_again() -> None:
     cache = WatchCache(0, max_changes=100, max_bytes=10**9)
     slow = Subscription(cache, cache.position(0), None, None)

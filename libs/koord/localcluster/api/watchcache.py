@@ -1,11 +1,15 @@
 """The recent changes of one collection, so that a watch can start at a version and every watcher reads the same bytes.
 
 A watcher holds a position in this ring, not a queue of its own: publishing costs nothing per watcher but a wake-up, and
-a watcher that is too slow falls off the end and is told to start again (410). Memory is bounded by the ring alone.
+a watcher that is too slow falls off the end and is told to start again (410). Memory is bounded by the ring alone, and
+what is older than five minutes goes, as etcd's compaction has it, so that a server under steady load has its full size
+after that time and not after an hour.
 """
 
 import asyncio
+import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -15,6 +19,8 @@ from koord.localcluster.clusterapi import EventType
 
 MAX_CHANGES = 100_000
 MAX_BYTES = 96 * 1024 * 1024
+MAX_SECONDS = 300.0
+_MARK_SECONDS = 10.0
 COALESCE_SECONDS = 0.004
 
 
@@ -48,9 +54,16 @@ Match = Callable[[str, str, dict[str, str] | None, tuple[str, ...]], bool]
 
 
 class WatchCache:
-    """A ring of changes with absolute positions, bounded by count and bytes."""
+    """A ring of changes with absolute positions, bounded by count, bytes and age (to about ten seconds)."""
 
-    def __init__(self, version: int, max_changes: int = MAX_CHANGES, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        version: int,
+        max_changes: int = MAX_CHANGES,
+        max_bytes: int = MAX_BYTES,
+        max_seconds: float = MAX_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._changes: list[Change] = []
         self._versions: list[int] = []
         self._base = 0
@@ -58,6 +71,11 @@ class WatchCache:
         self._floor = version
         self._max_changes = max_changes
         self._max_bytes = max_bytes
+        self._max_seconds = max_seconds
+        self._clock = clock
+        # Where the ring ended, now and then: what lies before such a position is at least as old.
+        self._marks: deque[tuple[float, int]] = deque()
+        self._mark_due = 0.0
         self._waiters: set[asyncio.Future[None]] = set()
         self.closed = False
 
@@ -68,17 +86,28 @@ class WatchCache:
 
     def append(self, change: Change) -> None:
         """Add the newest change and wake who waits."""
+        now = self._clock()
+        if now >= self._mark_due:
+            self._age(now)
         self._changes.append(change)
         self._versions.append(change.entry.version)
         self._bytes += len(change.entry.raw)
         if len(self._changes) > self._max_changes or self._bytes > self._max_bytes:
-            self._trim()
+            # An eighth at a time: deleting the head of a list moves the rest, so do it rarely.
+            self._drop(max(1, len(self._changes) // 8))
         if self._waiters:
             self._wake()
 
-    def _trim(self) -> None:
-        # An eighth at a time: deleting the head of a list moves the rest, so do it rarely.
-        drop = max(1, len(self._changes) // 8)
+    def _age(self, now: float) -> None:
+        self._mark_due = now + _MARK_SECONDS
+        self._marks.append((now, self.end))
+        old = self._base
+        while self._marks[0][0] < now - self._max_seconds:
+            old = self._marks.popleft()[1]
+        if old > self._base:
+            self._drop(old - self._base)
+
+    def _drop(self, drop: int) -> None:
         for change in self._changes[:drop]:
             self._bytes -= len(change.entry.raw)
         self._floor = self._versions[drop - 1]
