@@ -20,7 +20,6 @@ from koord.kube.meta import ObjectMeta, PartialObject, split_key
 from koord.kube.protocol.queue import MAX_DEPTH, POLICY_BLOCK, POLICY_FIFO, integer
 from koord.kube.quantity import QuantityError
 from koord.kube.queues import NAMESPACE as QUEUE_NAMESPACE
-from koord.kube.queues import Queue
 from koord.kube.quotas import ElasticQuota, ElasticQuotaProfile
 from koord.kube.resources import (
     ELASTIC_QUOTA_PROFILES,
@@ -40,7 +39,7 @@ from koord.quota.profiles import Profiles, Step
 from koord.quota.revoking import Revoker
 from koord.quota.settings import QuotaSettings
 from koord.quota.special import namespace_object, special_quotas
-from koord.quota.views import NodeBrief, PodBrief, UnitBrief
+from koord.quota.views import NodeBrief, PodBrief, QueueBrief, UnitBrief
 from koord.runtime.host import Host
 from koord.runtime.service import ServiceSpec
 from koord.telemetry.context import TraceContext
@@ -93,7 +92,7 @@ class QuotaService:
         self._quotas = StateCache(bus, ELASTIC_QUOTAS, ElasticQuota, self._on_quota, on_bad=self._on_bad_quota)
         self._pods = StateCache(bus, PODS, PodBrief, self._on_pod, on_bad=bad)
         self._units = StateCache(bus, QUEUE_UNITS, UnitBrief, self._on_unit, on_bad=bad)
-        self._queues = StateCache(bus, QUEUES, Queue, self._on_queue, on_bad=bad)
+        self._queues = StateCache(bus, QUEUES, QueueBrief, self._on_queue, on_bad=bad)
         self._nodes = StateCache(bus, NODES, NodeBrief, self._on_node, on_bad=bad)
         self._profile_objects = StateCache(
             bus, ELASTIC_QUOTA_PROFILES, ElasticQuotaProfile, self._on_profile, on_bad=bad
@@ -217,7 +216,7 @@ class QuotaService:
                 self._host.log.warning("a node's room does not parse, what was known of it stays", error=str(error))
         self._changed.set()
 
-    def _on_queue(self, change: Change[Queue]) -> None:
+    def _on_queue(self, change: Change[QueueBrief]) -> None:
         namespace, _, name = change.key.partition("/")
         if namespace == QUEUE_NAMESPACE:
             self._keeper.put_queue(name, order_of(change.new) if change.new is not None else None)
@@ -371,7 +370,7 @@ class QuotaService:
         return f"{self._host.incarnation}-w{self._numbers}"
 
 
-def order_of(queue: Queue) -> Order:
+def order_of(queue: QueueBrief) -> Order:
     """How a Queue hands out its units."""
     depth = integer(queue.metadata.annotations, MAX_DEPTH, -1)
     return Order(queue.spec.queue_policy in (POLICY_BLOCK, POLICY_FIFO), depth if depth >= 0 else DEPTH)

@@ -7,7 +7,7 @@ from koord.kube.conditions import is_true
 from koord.kube.meta import ResourceList, View
 from koord.kube.nodes import NodeSpec, NodeStatus
 from koord.kube.pods import Container, PodSpec, ResourceRequirements
-from koord.kube.queues import ENQUEUED, FAILED, PREEMPTED, SUCCEED
+from koord.kube.queues import ENQUEUED, FAILED, PREEMPTED, SUCCEED, QueueSpec
 from koord.quota.waiting import Amounts, Rank
 
 _NONE = b""
@@ -98,6 +98,13 @@ class UnitBrief(View, frozen=True):
         """What the whole job asks for; QuantityError names the field and the rule."""
         field = f"QueueUnit {self.metadata.namespace}/{self.metadata.name}: spec.resource"
         return tuple(sorted(amounts(self.spec.resource or self.spec.request, field).items()))
+
+
+class QueueBrief(View, frozen=True):
+    """A Queue: its policy. Its status, which lists who waits, stays undecoded."""
+
+    metadata: BriefMeta = msgspec.field(default_factory=BriefMeta)
+    spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
 
 
 class NodeBrief(View, frozen=True):
