@@ -200,8 +200,9 @@ class State:
         self.roles[role] = (epoch, incarnation)
         return True
 
-    def lead(self, role: str, incarnation: str) -> int:
+    def lead(self, role: str, incarnation: str, given: int) -> int:
+        """``given``: the epoch that the clock gave, which must be above the highest."""
         highest, holder = self.roles[role]
         if holder != incarnation:
-            self.roles[role] = (highest + 1, incarnation)
+            self.roles[role] = (max(highest + 1, given), incarnation)
         return self.roles[role][0]

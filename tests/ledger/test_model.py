@@ -425,7 +425,7 @@ class Machine(RuleBasedStateMachine):
     @rule(actor=st.sampled_from(ACTORS), role=st.sampled_from(["gateway", "reconciler", "quota"]))
     def lead(self, actor: str, role: str) -> None:
         epoch = self.do(self.actors[actor].lead(role))
-        assert epoch == self.model.lead(role, self.actors[actor].incarnation)
+        assert epoch == self.model.lead(role, self.actors[actor].incarnation, epoch)
         self.roles[role].append(epoch)
 
     @rule(index=st.integers(0, 50))

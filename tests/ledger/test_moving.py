@@ -199,14 +199,23 @@ async def test_role_epochs_rise_and_fence(world: World) -> None:
     held = await world.claim(pod("p", "n1", 100))
     old = world.gateway_epoch
     assert await world.g.lead("gateway") == old
-    assert await world.s2.lead("gateway") == old + 1
+    new = await world.s2.lead("gateway")
+    assert new > old
     assert (await world.advance(held)).status == "stale"
-    [answer] = await world.s2.advance([Advance(held.request.id, 1, world.g.epoch, "d", ("p",))], old + 1)
+    [answer] = await world.s2.advance([Advance(held.request.id, 1, world.g.epoch, "d", ("p",))], new)
     assert answer.status == "ok"
     # The same epoch from another incarnation is no better.
-    assert (await world.advance(held, role_epoch=old + 1)).status == "stale"
+    assert (await world.advance(held, role_epoch=new)).status == "stale"
     assert (await world.refuse(held)).status == "stale"
-    assert await world.g.lead("gateway") == old + 2
+    assert await world.g.lead("gateway") > new
+
+
+async def test_an_old_leader_that_wakes_up_in_an_emptied_redis_does_not_turn_the_epochs_back(world: World) -> None:
+    """Others remember the newer one (the gateway's barrier does), and would refuse who comes next for good."""
+    newest = await world.s1.lead("reconciler")
+    await world.raw.delete(*await world.raw.keys(world.key + ":*"))
+    await world.r.shut(world.reconciler_epoch)
+    assert await world.s2.lead("reconciler") > newest
 
 
 async def test_older_reconciler_is_stale(world: World) -> None:

@@ -5,11 +5,12 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from koord.accounting.takes import unit_takes
 from koord.bus.decisions import Delivery
+from koord.bus.errors import AskRefused
 from koord.bus.statecache import StateCache
 from koord.contracts.asks import BarrierRaised, BindingsSettled, RaiseBarrier, SettleBindings
 from koord.contracts.codec import decode, encode
@@ -47,6 +48,8 @@ from koord.telemetry.setup import Telemetry
 from koord.telemetry.spans import Spans
 from tests.model.outside import REQUEST_TIMEOUT_S, ApiServer, Core, Decisions, Feed, SteppedBus
 from tests.model.stepping import Actor, Gates
+
+T = TypeVar("T")
 
 NEVER_S = 1e9
 READS = frozenset(
@@ -299,16 +302,26 @@ class Gateway:
         # In the year 2100: it is new each time, as far as the barrier's clock knows.
         return f"2100-01-01T00:{self.around.decisions.life:02d}:00Z"
 
-    async def settle(self, question: SettleBindings) -> BindingsSettled:
+    async def settle(self, question: SettleBindings) -> BindingsSettled | AskRefused:
         """The answer to a question of the reconciler, given as this actor."""
         assert self.settler is not None
-        answer: BindingsSettled = await self.actor.run(self.settler.answer(question))
-        return answer
+        return await self._answer(self.settler.answer(question))
 
-    async def raise_barrier(self, question: RaiseBarrier) -> BarrierRaised:
+    async def raise_barrier(self, question: RaiseBarrier) -> BarrierRaised | AskRefused:
         """The same for the barrier."""
         assert self.barrier is not None
-        answer: BarrierRaised = await self.actor.run(self.barrier.answer(question))
+        return await self._answer(self.barrier.answer(question))
+
+    async def _answer(self, answering: Coroutine[Any, Any, T]) -> T | AskRefused:
+        """What a refused question ends with is no crash: it goes back to who asked."""
+
+        async def answered() -> T | AskRefused:
+            try:
+                return await answering
+            except ValueError as error:
+                return AskRefused(str(error))
+
+        answer: T | AskRefused = await self.actor.run(answered())
         return answer
 
     async def take(self, delivery: Delivery) -> None:

@@ -123,7 +123,7 @@ class Play:
     async def _ask_barrier(self, question: RaiseBarrier) -> BarrierRaised:
         return await self._asked(lambda gateway: gateway.raise_barrier(question))
 
-    async def _asked(self, ask: Callable[[Gateway], Coroutine[Any, Any, T]]) -> T:
+    async def _asked(self, ask: Callable[[Gateway], Coroutine[Any, Any, T | AskRefused]]) -> T:
         """The reconciler's question to whichever gateway leads."""
         gateway = self.gateways[-1]
         if gateway.barrier is None or not gateway.actor.alive:
@@ -134,10 +134,10 @@ class Play:
         if not answering.done() or answering.cancelled():
             answering.cancel()
             raise BusTimeout("the gateway does not answer")
-        try:
-            return answering.result()
-        except ValueError as error:
-            raise AskRefused(str(error)) from error
+        answer = answering.result()
+        if isinstance(answer, AskRefused):
+            raise answer
+        return answer
 
     # What may happen ------------------------------------------------------------------------------------------------
 

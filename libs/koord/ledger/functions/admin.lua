@@ -5,7 +5,8 @@ local function next_epoch(L, last, at_least)
   return math.max(last + 1, L.now, at_least or 0)
 end
 
--- {role, incarnation} -> epoch of the role: the same again while the caller is the highest, else one more.
+-- {role, incarnation} -> epoch of the role: the same again while the caller is the highest, else a higher one. From the
+-- clock even where a holder is known: after a loss that may be an old leader who woke up, and others remember newer ones.
 local function lead(keys, args)
   local L = enter(keys[1])
   local input = cmsgpack.unpack(args[1])
@@ -13,7 +14,7 @@ local function lead(keys, args)
   local stored = redis.call('HGET', L.key .. ':roles', role)
   local holder = stored and cmsgpack.unpack(stored)
   if holder and holder[2] == incarnation then return cmsgpack.pack(holder[1]) end
-  local epoch = holder and holder[1] + 1 or next_epoch(L, 0)
+  local epoch = next_epoch(L, holder and holder[1] or 0)
   redis.call('HSET', L.key .. ':roles', role, cmsgpack.pack({epoch, incarnation}))
   return cmsgpack.pack(epoch)
 end
