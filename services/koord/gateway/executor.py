@@ -212,8 +212,8 @@ class Executor:
                 result = Result(decision.id, "rejected", f"internal error: {type(error).__name__}: {error}")
         del self._in_hand[decision.id]
         if result is None:
-            # The longer it has not worked, the rarer it is tried, up to five seconds. But what waits for the ledger alone
-            # holds up nobody by trying, and must not sleep on when the ledger is open again.
+            # The longer it has not worked, the rarer it is tried, up to five seconds. But what waits for the ledger
+            # alone holds up nobody by trying, and must not sleep on when the ledger is open again.
             job.delivery.nak(min(5.0, retry_s * growth ** min(job.delivery.delivered - 1, 8)))
         else:
             self._remember(result)
