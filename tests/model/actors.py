@@ -3,18 +3,16 @@
 import asyncio
 import contextlib
 import itertools
-import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from koord.accounting.takes import unit_takes
 from koord.bus.decisions import Delivery
 from koord.bus.errors import AskRefused
 from koord.bus.statecache import StateCache
 from koord.contracts.asks import BarrierRaised, BindingsSettled, RaiseBarrier, SettleBindings
 from koord.contracts.codec import decode, encode
-from koord.contracts.decisions import ClaimRef, Decision, ObjectRef, Patch
+from koord.contracts.decisions import Decision
 from koord.contracts.ledger import LedgerHint
 from koord.contracts.results import Result
 from koord.gateway.access import ApiAccess
@@ -32,7 +30,7 @@ from koord.gateway.settling import Settler
 from koord.gateway.writes import Writer
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_GROUPS, PODS, QUEUE_UNITS, Resource
 from koord.ledger.client import Ledger
-from koord.ledger.model import ClaimRequest, LedgerUnavailable, Member
+from koord.ledger.model import LedgerUnavailable
 from koord.reconciler.hints import Hints
 from koord.reconciler.rebuilding import Superseded
 from koord.reconciler.settings import ReconcilerSettings
@@ -57,7 +55,6 @@ READS = frozenset(
     for name in ("status", "items", "items_named", "records", "scan_records", "scan_binding", "sums", "owners")
 )
 BATCH = 64
-REPUBLISH_S = 10.0
 
 
 class SteppedLedger(Ledger):
@@ -393,66 +390,3 @@ class Reconciler:
             await term.run()
         except Superseded:
             self.superseded = True
-
-
-class UnitQueue:
-    """Admits QueueUnits: claims room, and publishes the admission that spends the claim until it is seen."""
-
-    def __init__(self, around: Surroundings, actor: Actor, ledger: SteppedLedger) -> None:
-        self.actor = actor
-        self.around = around
-        self.bus: SteppedBus = around.bus(actor)
-        self.ledger = ledger
-        self._asking: set[str] = set()
-        self._decided: dict[str, Patch] = {}
-        self._published_s: dict[str, float] = {}
-        self._numbers = itertools.count(1)
-
-    def admit(self, unit: dict[str, Any], cpu: int, quota: str) -> None:
-        """Claim for this unit, or publish again what was decided of it."""
-        uid = unit["metadata"]["uid"]
-        now = asyncio.get_running_loop().time()
-        if (decided := self._decided.get(uid)) is not None:
-            if now - self._published_s[uid] >= REPUBLISH_S:
-                self._publish(uid, decided)
-        elif uid not in self._asking:
-            self._asking.add(uid)
-            self.actor.run(self._admit(unit, cpu, quota))
-
-    async def _admit(self, unit: dict[str, Any], cpu: int, quota: str) -> None:
-        meta = unit["metadata"]
-        uid = meta["uid"]
-        takes = unit_takes({"cpu": cpu}, (quota,))
-        request = ClaimRequest(
-            f"{self.actor.name}-{next(self._numbers)}", (Member(uid, meta["namespace"], meta["name"], "", takes),)
-        )
-        try:
-            [answer] = await self.ledger.claim([request])
-        except LedgerUnavailable:
-            return
-        finally:
-            self._asking.discard(uid)
-        if answer.status != "ok":
-            return
-        body = {"status": {"phase": "Dequeued", "attempts": 0, "admissions": [{"name": "main", "replicas": 1}]}}
-        target = ObjectRef(QUEUE_UNITS.token, meta["namespace"], meta["name"], uid)
-        claim = ClaimRef(request.id, answer.token, answer.epoch)
-        self._decided[uid] = Patch(request.id, target, json.dumps(body).encode(), subresource="status", claim=claim)
-        self._publish(uid, self._decided[uid])
-
-    def _publish(self, uid: str, decision: Patch) -> None:
-        self._published_s[uid] = asyncio.get_running_loop().time()
-        headers = b"NATS/1.0\r\ntraceparent: " + TraceContext.new().traceparent.encode() + b"\r\n\r\n"
-        self.bus.acks.publish(self.bus.subjects.decision("queue", "patch"), encode(decision), headers)
-
-    def hear(self, message: Core) -> None:
-        """A result: what was refused is claimed anew."""
-        if ".result.queue." in message.subject:
-            result = decode(Result, message.body)
-            for uid, decision in list(self._decided.items()):
-                if decision.id == result.id and result.outcome != "done":
-                    del self._decided[uid]
-
-    def forget(self, uid: str) -> None:
-        """The API shows it admitted, or gone."""
-        self._decided.pop(uid, None)

@@ -16,10 +16,11 @@ from koord.ledger.client import Ledger
 from koord.ledger.model import LedgerUnavailable, LimitSet
 from koord.localcluster.servers import RedisServer
 from tests.model import checks
-from tests.model.actors import Gateway, Reconciler, Scheduler, SteppedLedger, Surroundings, UnitQueue
+from tests.model.actors import Gateway, Reconciler, Scheduler, SteppedLedger, Surroundings
 from tests.model.judging import Judge
 from tests.model.outside import REQUEST_TIMEOUT_S, ApiServer, Core, Message
 from tests.model.stepping import Actor, Gates, SteppedLoop
+from tests.model.unitqueue import UnitQueue
 
 QUOTA = "team"
 CLUSTER = "model"
