@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from koord.cli.demo.checker import Checker
+from koord.cli.demo.checker import GANG_GRACE_S, Checker
 from koord.cli.demo.history import Change
 from koord.localcluster.httpapi import HttpClusterApi, object_path
 from tests.integration.conftest import Up
@@ -70,10 +70,12 @@ async def finished(api: HttpClusterApi) -> int:
     return count
 
 
-def judge(changes: Iterable[Change], jobs: Iterable[dict[str, Any]]) -> dict[str, str]:
+def judge(
+    changes: Iterable[Change], jobs: Iterable[dict[str, Any]], *, gang_grace_s: float = GANG_GRACE_S
+) -> dict[str, str]:
     """Assert that no rule was broken, no pod made and no job admitted twice; the units' last phases by uid."""
     changes = list(changes)
-    violations = Checker().run(changes)
+    violations = Checker(gang_grace_s=gang_grace_s).run(changes)
     assert not violations, violations
     made: dict[tuple[str, str], set[str]] = defaultdict(set)
     admitted: Counter[str] = Counter()

@@ -47,10 +47,11 @@ class Checker:
     """Replays a history and collects violations: a whole one (:meth:`run`), or change by change as it happens.
 
     Change by change (:meth:`see`, at the end :meth:`finish`) it keeps what is live, and costs the same per change
-    however much there is.
+    however much there is. A gang has ``gang_grace_s`` from its first bind until it must be whole.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, gang_grace_s: float = GANG_GRACE_S) -> None:
+        self._grace_s = gang_grace_s
         self.violations: list[Violation] = []
         self.bound = 0
         self.peaks: dict[str, Amounts] = defaultdict(dict)
@@ -134,11 +135,15 @@ class Checker:
     def _judge_gangs(self) -> None:
         for gang, times in self._gangs.items():
             first = min(times)
-            deadline = min(self._last_s, first + GANG_GRACE_S)
+            deadline = min(self._last_s, first + self._grace_s)
             bound = sum(1 for moment in times if moment <= deadline)
             if bound < self._minimum[gang]:
                 self.violations.append(
-                    Violation("gang in part", f"gang {gang}", f"{bound} of {self._minimum[gang]} bound after 10 s")
+                    Violation(
+                        "gang in part",
+                        f"gang {gang}",
+                        f"{bound} of {self._minimum[gang]} bound after {self._grace_s:g} s",
+                    )
                 )
 
     # Quotas and units ---------------------------------------------------------------------------------------------
