@@ -18,6 +18,7 @@ from koord.quota.settings import QuotaSettings
         ({"delay_evict_s": -1}, "quota.delay_evict_s: must not be negative, got -1"),
         ({"hold_idle_s": -0.5}, "quota.hold_idle_s"),
         ({"revoke_interval_s": 0}, "quota.revoke_interval_s: must be above 0"),
+        ({"freeze_interval_s": 0}, "quota.freeze_interval_s: must be above 0"),
     ],
 )
 def test_impossible_settings(settings: dict[str, Any], words: str) -> None:

@@ -40,6 +40,7 @@ from koord.quota.revoking import Revoker
 from koord.quota.settings import QuotaSettings
 from koord.quota.special import namespace_object, special_quotas
 from koord.quota.views import NodeBrief, PodBrief, QueueBrief, UnitBrief
+from koord.runtime.freshness import FreezeGuard
 from koord.runtime.host import Host
 from koord.runtime.service import ServiceSpec
 from koord.telemetry.context import TraceContext
@@ -77,6 +78,7 @@ class QuotaService:
         self._profiles = Profiles()
         self._revoker = Revoker(self._keeper, settings.delay_evict_s)
         self._revoked_s = 0.0
+        self._freeze = FreezeGuard(host.bus, settings.freeze_interval_s) if settings.revokes else None
         self._notes: list[EventNote] = []
         self._publisher = DecisionPublisher(host.bus, "quota")
         self._publisher.on_result(self._on_result)
@@ -118,6 +120,8 @@ class QuotaService:
     async def drain(self) -> None:
         """Nothing is in flight that would have to be finished: the next leader computes the same."""
         self._publisher.close()
+        if self._freeze is not None:
+            self._freeze.close()
         for cache in self._caches:
             await cache.close()
 
@@ -328,10 +332,10 @@ class QuotaService:
 
     def _revoke(self, decisions: list[tuple[Decision, TraceContext]]) -> None:
         """Evict pods of quotas that use more than they may for too long; never on an incomplete picture."""
-        settings, now = self._settings, time.monotonic()
-        if not (settings.monitor_all_quotas and settings.enable_runtime_quota):
+        now = time.monotonic()
+        if self._freeze is None or self._freeze.frozen or now - self._revoked_s < self._settings.revoke_interval_s:
             return
-        if now - self._revoked_s < settings.revoke_interval_s or not all(cache.is_synced for cache in self._caches):
+        if not all(cache.is_synced for cache in self._caches):
             return
         self._revoked_s = now
         for revocation in self._revoker.due(self._pods.items, now):

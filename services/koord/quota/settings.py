@@ -21,7 +21,8 @@ class QuotaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idle room keeps it from those behind.
 
     ``monitor_all_quotas``: pods of a quota that uses more than its runtime for ``delay_evict_s`` are evicted; looked
-    for each ``revoke_interval_s``.
+    for each ``revoke_interval_s``. ``freeze_interval_s``: nobody is evicted for two of these after the start and
+    after the bus was away (rule 6 of the design).
     """
 
     namespace: str = NAMESPACE
@@ -34,14 +35,21 @@ class QuotaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     monitor_all_quotas: bool = False
     delay_evict_s: float = 120.0
     revoke_interval_s: float = 1.0
+    freeze_interval_s: float = 60.0
 
     def __post_init__(self) -> None:
         self.rate()
         for name in ("hold_idle_s", "delay_evict_s"):
             if getattr(self, name) < 0:
                 raise ValueError(f"quota.{name}: must not be negative, got {getattr(self, name):g}")
-        if self.revoke_interval_s <= 0:
-            raise ValueError(f"quota.revoke_interval_s: must be above 0, got {self.revoke_interval_s:g}")
+        for name in ("revoke_interval_s", "freeze_interval_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"quota.{name}: must be above 0, got {getattr(self, name):g}")
+
+    @property
+    def revokes(self) -> bool:
+        """Whether pods of overused quotas are evicted."""
+        return self.monitor_all_quotas and self.enable_runtime_quota
 
     def rate(self) -> Fraction:
         """``oversell_rate``, exactly; ValueError if it is no number above 0."""
