@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 
 from koord.bus.connection import Bus
+from koord.bus.errors import BusError
 from koord.contracts.codec import encode
 from koord.contracts.ledger import LedgerHint
 from koord.ledger.client import Ledger
@@ -86,6 +88,14 @@ class LimitWriter:
                 return False
             _limits.inc(len(batch))
             if answer.freed:
-                hint = encode(LedgerHint("released", list(answer.freed)))
-                await self._bus.publish(self._bus.subjects.ledger("claim.released"), hint)
+                await self._tell(answer.freed)
         return True
+
+    async def _tell(self, items: Sequence[str]) -> None:
+        """There is room again; a hint only, who waits looks for itself sooner or later."""
+        try:
+            await self._bus.publish(
+                self._bus.subjects.ledger("claim.released"), encode(LedgerHint("released", list(items)))
+            )
+        except BusError as error:
+            self._log.warning("a ledger hint was not published", error=str(error))
