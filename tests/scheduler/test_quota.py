@@ -131,6 +131,17 @@ def test_a_runtime_lowers_the_limit_and_never_lifts_it_above_max(bed: Bed) -> No
     assert books.limit_of("team") == {"cpu": 3_000}
 
 
+def test_a_quota_that_moves_to_another_tree_keeps_its_runtime_whichever_tree_is_told_first(bed: Bed) -> None:
+    books = plugin(bed)
+    books.set_quota(quota("team", {"cpu": "10"}))
+    books.set_runtime(published(QuotaState("team", "quotas", runtime={"cpu": 4_000}), tree="a"))
+    books.set_runtime(published(QuotaState("team", "quotas", runtime={"cpu": 3_000}), tree="b"))
+    books.set_runtime(published(tree="a"))
+    assert books.limit_of("team") == {"cpu": 3_000}
+    books.set_runtime(published(tree="b"))
+    assert books.limit_of("team") == {"cpu": 10_000}
+
+
 def test_a_quota_that_guarantees_nothing_takes_no_pod_that_must_stay(bed: Bed) -> None:
     books = plugin(bed)
     books.set_quota(quota("team", {"cpu": "10"}))

@@ -95,7 +95,8 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         """Take in the runtimes of one tree; True if any is another one than before."""
         told = {state.name: state.limit or state.runtime for state in published.quotas}
         changed = False
-        for name in self._of_tree.get(published.tree, set()) - told.keys():
+        gone = self._of_tree.pop(published.tree, set()) - told.keys()
+        for name in gone.difference(*self._of_tree.values()):  # not if it moved to a tree that was published before
             changed = self._runtime.pop(name, None) is not None or changed
             self._limits.pop(name, None)
         for name, runtime in told.items():
@@ -103,7 +104,8 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
                 self._runtime[name] = runtime
                 self._limits.pop(name, None)
                 changed = True
-        self._of_tree[published.tree] = set(told)
+        if told:
+            self._of_tree[published.tree] = set(told)
         return changed
 
     def limit_of(self, quota: str) -> Mapping[str, int]:
