@@ -22,6 +22,7 @@ from nats.js import JetStreamContext
 
 from koord.bus.acks import Acks
 from koord.bus.client import HotClient, HotHandler, header_block
+from koord.bus.doubt import TailDoubt
 from koord.bus.errors import BusError, BusTimeout, BusUnavailable, NobodyThere
 from koord.bus.failover import Probe, Rotation
 from koord.contracts.asks import Refusal
@@ -75,8 +76,8 @@ class Bus:
         self.limits: StreamLimits | None = None
         # Whether the state stream is one of a NATS cluster, as far as is known.
         self.clustered = False
-        # Since when the state stream seems to have lost messages (see :func:`koord.bus.streams.state_life`).
-        self.doubted_since: float | None = None
+        # Whether the state stream seems to have lost messages (see :func:`koord.bus.streams.state_life`).
+        self.doubt = TailDoubt()
         # Resolves with the reason if the connection ends for good although nobody closed it (refused authorization).
         self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 

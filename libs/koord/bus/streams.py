@@ -35,8 +35,6 @@ LEASE_TTL_S = 5.0
 DECISION_AGE_S = 86400.0
 # How long a JetStream that is just starting is waited for.
 PATIENCE_S = 15.0
-# Longer than a leader without followers believes to be one (10 s).
-STALE_S = 20.0
 # JetStream's own number for "no suitable peers for placement": too few servers are known, or up.
 _NO_PEERS = 10005
 
@@ -156,15 +154,10 @@ async def state_life(bus: Bus, known: int = 0, known_epoch: str = "") -> tuple[s
         raise BusUnavailable(f"stream {name}: {_text(error)}") from error
     epoch, last = (info.config.metadata or {}).get(EPOCH, ""), info.state.last_seq
     bus.clustered = info.cluster is not None and bool(info.cluster.name)
-    if last >= known or epoch != known_epoch or not bus.clustered:
-        bus.doubted_since = None
-    else:
-        now = time.monotonic()
-        bus.doubted_since = bus.doubted_since or now
-        if now - bus.doubted_since < STALE_S:
-            raise BusUnavailable(
-                f"stream {name}: ends at {last}, {known} were confirmed; the answer may be a stale one"
-            )
+    if not bus.clustered:
+        bus.doubt.clear()
+    elif not bus.doubt.believes(epoch, last, known, known_epoch, time.monotonic()):
+        raise BusUnavailable(f"stream {name}: ends at {last}, {known} were confirmed; the answer may be a stale one")
     return epoch, last
 
 
