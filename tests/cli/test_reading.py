@@ -95,13 +95,27 @@ def test_explain_job_shows_what_is_short_on_the_whole_chain() -> None:
 
 def test_explain_job_says_when_it_can_never_fit() -> None:
     notes = explain("ml", "train", *waiting_job("team", "11"), QUEUES, TREE, [])["notes"]
-    assert notes[-1] == "it can never fit: it asks for more cpu than the max of quota team"
+    assert notes == ["queue team", "it can never fit: it asks for more cpu than the max of quota team"]
 
 
 def test_explain_job_says_what_to_do_without_a_queue() -> None:
     told = explain("ml", "train", *waiting_job("nowhere", "1"), QUEUES, TREE, [])
     assert told["quota"] == []
     assert "there is no queue 'nowhere': create an ElasticQuota" in told["notes"][0]
+
+
+def test_explain_job_points_at_the_quota_that_made_no_queue() -> None:
+    broken = quota("broken", {"cpu": "-1"}, {})
+    told = explain("ml", "train", *waiting_job("broken", "1"), QUEUES, [broken], [])
+    assert "though there is an ElasticQuota broken: see its events" in told["notes"][0]
+
+
+def test_explain_job_shows_what_can_be_read_of_a_malformed_quota() -> None:
+    leaf = quota("team", {"cpu": "many", "memory": "1Gi"}, {"cpu": "few"}, "company")
+    leaf["spec"]["min"] = {"cpu": "some"}
+    told = explain("ml", "train", *waiting_job("team", "8"), QUEUES, [leaf, TREE[1]], [])
+    shown = [(row["name"], row["used"], row["max"], row["short"]) for row in told["quota"]]
+    assert shown == [("team", "", "", ""), ("company", "15500m", "20", "3500m")]
 
 
 def test_explain_job_of_a_job_that_is_not_held_and_of_none() -> None:

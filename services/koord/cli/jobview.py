@@ -50,22 +50,21 @@ def explain(
             "the queue does not hold it: only jobs that are suspended or name a quota by label are held (docs/queue.md)"
         )
     elif phase in _WAITING and not any(item["metadata"]["name"] == queue for item in queues):
-        notes.append(
-            f"there is no queue {queue!r}: create an ElasticQuota of this name, or change the label {quota_keys.NAME}"
-        )
-    elif phase in _WAITING and status.get("attempts"):
-        notes.append(f"queue {queue}, attempts so far {status['attempts']}; tried again when room comes free")
+        notes.append(_without_queue(queue, by_name.get(queue)))
     elif queue:
         notes.append(f"queue {queue}")
-    asks = _asks(request)
+    asks = {key: amount for key, amount in _readable_amounts(request).items() if amount}
     levels = list(_levels(queue, by_name)) if unit else []
     if phase in _WAITING:
-        notes.extend(
+        never = [
             f"it can never fit: it asks for more {resource} than the max of quota {quota}"
             for quota, limit, _, _ in levels
             for resource, amount in asks.items()
             if amount > limit.get(resource, amount)
-        )
+        ]
+        if not never and status.get("attempts") and notes[-1] == f"queue {queue}":
+            notes[-1] += f", attempts so far {status['attempts']}; tried again when room comes free"
+        notes.extend(never)
     return {
         "namespace": namespace,
         "name": name,
@@ -84,11 +83,27 @@ def _is_of(unit: Object, namespace: str, kind: str, name: str) -> bool:
     return (unit["metadata"]["namespace"], reference.get("kind"), reference.get("name")) == (namespace, kind, name)
 
 
-def _asks(request: Object) -> dict[str, int]:
-    try:
-        return {key: amount for key, amount in amounts(request).items() if amount}
-    except QuantityError:
-        return {}
+def _without_queue(queue: str, quota: Object | None) -> str:
+    """What to do for a unit whose queue does not exist; a quota may be there that makes none."""
+    change = f"change the label {quota_keys.NAME}"
+    if quota is None:
+        return f"there is no queue {queue!r}: create an ElasticQuota of this name, or {change}"
+    key = f"{quota['metadata'].get('namespace') or ''}/{queue}".removeprefix("/")
+    return f"there is no queue {queue!r}, though there is an ElasticQuota {key}: see its events, or {change}"
+
+
+def _readable_amounts(resources: Object) -> dict[str, int]:
+    """A ResourceList's amounts, without those that no quantity can be read from.
+
+    ElasticQuotas are shown as the API has them, and no rule kept a malformed one out; its event says what is wrong.
+    """
+    found: dict[str, int] = {}
+    for key, text in resources.items():
+        try:
+            found |= amounts({key: text})
+        except QuantityError:
+            continue
+    return found
 
 
 def _levels(quota: str, by_name: dict[str, Object]) -> Iterator[Level]:
@@ -97,8 +112,8 @@ def _levels(quota: str, by_name: dict[str, Object]) -> Iterator[Level]:
     while quota in by_name and quota not in seen:
         seen.add(quota)
         item = by_name[quota]
-        limit = amounts((item.get("spec") or {}).get("max") or {})
-        yield quota, limit, _now(item, limit), amounts((item.get("status") or {}).get("used") or {})
+        limit = _readable_amounts((item.get("spec") or {}).get("max") or {})
+        yield quota, limit, _now(item, limit), _readable_amounts((item.get("status") or {}).get("used") or {})
         quota = (item["metadata"].get("labels") or {}).get(quota_keys.PARENT) or ""
 
 
@@ -108,7 +123,7 @@ def _now(item: Object, limit: dict[str, int]) -> dict[str, int]:
         runtime = quota_keys.resource_list(item["metadata"].get("annotations") or {}, quota_keys.RUNTIME)
         if runtime is None:
             return limit
-        least, shown = amounts((item.get("spec") or {}).get("min") or {}), amounts(runtime)
+        least, shown = _readable_amounts((item.get("spec") or {}).get("min") or {}), amounts(runtime)
     except (quota_keys.AnnotationError, QuantityError):
         return limit
     return {key: min(amount, max(least.get(key, 0), shown.get(key, 0))) for key, amount in limit.items()}
