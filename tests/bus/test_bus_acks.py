@@ -8,6 +8,7 @@ import pytest
 
 from koord.bus.connection import Bus
 from koord.bus.errors import BusError, BusOverflow, BusTimeout, BusUnavailable, PublishRefused
+from koord.bus.flights import Flight
 from koord.localcluster.servers import NatsServer
 from tests.bus.conftest import Connect, until
 
@@ -61,6 +62,23 @@ async def test_the_bounds_hold_and_room_waits(connect: Connect) -> None:
         futures.append(bus.publish_acked(subject, b"%d" % number))
         assert bus.acks.in_flight <= 10
     assert await asyncio.gather(*futures) == list(range(1, 301))
+
+
+async def test_a_version_that_is_published_again_needs_no_room(connect: Connect) -> None:
+    bus = await connect("haunted", limit=1)
+    acks, subject = bus.acks, bus.subjects.state("pods", "ns", "a")
+    newest = acks.publish(subject, b"newest", latest=True)
+    (flight,) = acks._flight.values()
+    old = Flight(asyncio.get_running_loop().create_future(), subject, b"", b"old", 0.0, True, False, -1, None)
+    acks._ghosts.suspect(old, flight, time.monotonic())
+    acks._ghosts.late(-1, 2)  # an old copy came behind the newest one, which will be number 1
+    other = acks.publish(bus.subjects.state("pods", "ns", "b"), b"waits", latest=True)
+    acks._backlog_limit = 0
+    assert await asyncio.wait_for(newest, 30) == 1
+    await other
+    await acks.flush()
+    held = await bus.js.get_last_msg(bus.subjects.state_stream, subject)
+    assert (held.data, held.seq) == (b"newest", 3)
 
 
 async def test_past_the_backlog_is_an_overflow_that_harms_nobody_else(own_nats: NatsServer, connect: Connect) -> None:

@@ -125,25 +125,16 @@ class Acks:
         deadline = float("inf") if timeout is None else self._loop.time() + timeout
         order = self._last = self._last + 1
         flight = Flight(self._loop.create_future(), subject, headers, payload, deadline, latest, raw, order, on_fail)
-        if self._backlog or self._paused or not self._has_room():
-            if self._backlog_bytes + flight.size > self._backlog_limit:
-                raise BusOverflow(
-                    f"{subject}: {self._backlog_bytes} bytes wait for the server already; wait for room() first"
-                )
-            self._backlog.append(flight)
-            self._backlog_bytes += flight.size
-        else:
-            self._send(flight)
-            self._bytes += flight.size
-        if latest and self._haunted:
-            self._ghosts.published(flight)
-        if self._timer is None:
-            self._timer = self._loop.call_later(SWEEP_S, self._sweep)
+        if self._backlog_bytes + flight.size > self._backlog_limit and not self._goes_at_once():
+            raise BusOverflow(
+                f"{subject}: {self._backlog_bytes} bytes wait for the server already; wait for room() first"
+            )
+        self._put(flight)
         return flight.future
 
     async def room(self) -> None:
         """Wait until a message would be sent at once; call it before each publish of a bulk loop."""
-        while (self._backlog or self._paused or not self._has_room()) and not self._closed:
+        while not self._goes_at_once() and not self._closed:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
             await waiter
@@ -191,6 +182,21 @@ class Acks:
         self._retry.clear()
         self._backlog.clear()
         self._wake()
+
+    def _goes_at_once(self) -> bool:
+        return not self._backlog and not self._paused and self._has_room()
+
+    def _put(self, flight: Flight) -> None:
+        if self._goes_at_once():
+            self._send(flight)
+            self._bytes += flight.size
+        else:
+            self._backlog.append(flight)
+            self._backlog_bytes += flight.size
+        if flight.latest and self._haunted:
+            self._ghosts.published(flight)
+        if self._timer is None:
+            self._timer = self._loop.call_later(SWEEP_S, self._sweep)
 
     def _has_room(self) -> bool:
         return len(self._flight) + len(self._retry) < self._limit and self._bytes < self._limit_bytes
@@ -245,9 +251,9 @@ class Acks:
             self._expected += 1
         elif flight.latest:
             self._overtook[flight.subject] = (flight.order, sequence)
+        flight.done(sequence)
         if self._haunted and flight.latest and self._ghosts.confirmed(flight, sequence):
             self._republish(flight.subject, flight.headers, flight.payload)
-        flight.done(sequence)
 
     def _turned_up(self, order: int, data: bytes) -> None:
         """A copy that nobody waits for was stored: does it hide something newer?"""
@@ -259,8 +265,12 @@ class Acks:
             self._republish(*again)
 
     def _republish(self, subject: str, headers: bytes, payload: bytes) -> None:
+        if self._closed:
+            return
         log.warning("an old copy came behind the newest version, which is published again", subject=subject)
-        self.publish(subject, payload, headers, timeout=None, latest=True)
+        order = self._last = self._last + 1
+        # Past the bound of the backlog, which nobody can wait for here: readers would keep the old state for good.
+        self._put(Flight(self._loop.create_future(), subject, headers, payload, float("inf"), True, False, order, None))
 
     def _pump(self) -> None:
         while self._backlog and not self._paused and self._has_room():
