@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
+from koord.bus.errors import BusUnavailable
 from koord.contracts.codec import decode
-from koord.contracts.decisions import Patch
+from koord.contracts.decisions import Patch, RecordEvents
 from koord.contracts.quota import QuotaRuntime
 from koord.kube.resources import ELASTIC_QUOTAS, NAMESPACES, NODES, PODS
 from koord.quota.service import QuotaService
@@ -71,6 +72,27 @@ async def test_limits_reach_the_ledger_and_follow_edits(mini: MiniCluster) -> No
     assert await limit("admitted/a") == 6000
     await mini.delete(ELASTIC_QUOTAS, "quotas/a")
     await until(lambda: is_limit("admitted/a", None), "closed")
+
+
+async def test_what_the_bus_did_not_take_is_told_later(mini: MiniCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    await mini.put(ELASTIC_QUOTAS, quota("bad", "-4"))
+    host = await mini.host("quota")
+    await mini.put(NODES, node("n"))
+    service = QuotaService(host, QuotaSettings())
+    publish, refused = service._publisher.publish_many, 0
+
+    async def away(decisions: Any) -> None:
+        nonlocal refused
+        if any(isinstance(decision, RecordEvents) for decision, _ in decisions) and refused < 2:
+            refused += 1
+            raise BusUnavailable("the bus is away")
+        await publish(decisions)
+
+    monkeypatch.setattr(service._publisher, "publish_many", away)
+    await service.start()
+    await until(lambda: any(reason == "InvalidQuota" for _, _, reason, _ in mini.events), "told in the end")
+    assert refused == 2
+    await until(lambda: mini.get(NAMESPACES, "koord-system"), "written in the end")
 
 
 async def test_an_edit_while_the_ledger_answers_is_not_lost(mini: MiniCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,8 @@ from koord.quota.revoking import Revoker
 from koord.quota.settings import QuotaSettings
 from koord.quota.special import namespace_object, special_quotas
 from koord.quota.views import NodeBrief, PodBrief, QueueBrief, UnitBrief
+from koord.quota.writes import Writes
+from koord.runtime.ending import end
 from koord.runtime.freshness import FreezeGuard
 from koord.runtime.host import Host
 from koord.runtime.service import ServiceSpec
@@ -85,9 +87,7 @@ class QuotaService:
         self._limits = LimitWriter(self._keeper, host.bus, host.ledger, host.log)
         self._changed = asyncio.Event()
         self._published_s = 0.0
-        self._under_way: dict[str, tuple[str, float]] = {}
-        self._owner_of: dict[str, str] = {}
-        self._steps: dict[str, Step] = {}
+        self._writes = Writes(PATIENCE_S)
         self._numbers = 0
         bus, bad = host.bus, self._on_bad
         self._namespaces = StateCache(bus, NAMESPACES, PartialObject)
@@ -142,8 +142,7 @@ class QuotaService:
                 begun = time.monotonic()
                 await self._tick()
                 await asyncio.sleep(max(0.05, PERIOD_S - (time.monotonic() - begun)))
-            for task in beside:
-                task.cancel()
+            await end(*beside)
             self._host.log.warning("the lease was lost, standing by", role="quota")
 
     # Runtimes -----------------------------------------------------------------------------------------------------
@@ -188,17 +187,17 @@ class QuotaService:
 
     def _on_quota(self, change: Change[ElasticQuota]) -> None:
         if change.new is not None:
-            self._under_way.pop(change.key, None)
+            self._writes.seen(change.key)
             self._keeper.put_quota(change.new)
             del self._keeper.problems[:-MOST_PROBLEMS]
         elif change.old is not None:
-            self._under_way.pop(change.key, None)
+            self._writes.seen(change.key)
             self._keeper.drop_quota(change.old)
         self._profiles.dirty = True
         self._changed.set()
 
     def _on_profile(self, change: Change[ElasticQuotaProfile]) -> None:
-        self._under_way.pop(f"profile {change.key}", None)
+        self._writes.seen(f"profile {change.key}")
         if change.new is None:
             self._profiles.drop(change.key)
             return
@@ -207,6 +206,7 @@ class QuotaService:
         except SelectorError as error:
             self._host.log.warning("a profile is not in force", profile=change.key, error=str(error))
             self._notes.append(note(ELASTIC_QUOTA_PROFILES, change.new.metadata, "InvalidProfile", str(error)))
+            del self._notes[:-MOST_PROBLEMS]
 
     def _on_node(self, change: Change[NodeBrief]) -> None:
         if change.new is None:
@@ -257,13 +257,12 @@ class QuotaService:
         self._limits.wake()
 
     def _on_result(self, result: Result) -> None:
-        key = self._owner_of.pop(result.id, "")
-        held = self._under_way.get(key)
-        if held is not None and held[0] == result.id and result.outcome != "done":
-            del self._under_way[key]
-            self._host.log.info("a write was not taken", object=key, outcome=result.outcome, reason=result.reason)
-        step = self._steps.pop(result.id, None)
-        if step is not None and result.outcome not in ("done", "conflict"):
+        ended = self._writes.ended(result.id, done=result.outcome == "done")
+        if ended is None or result.outcome == "done":
+            return
+        key, step = ended
+        self._host.log.info("a write was not taken", object=key, outcome=result.outcome, reason=result.reason)
+        if step is not None and result.outcome != "conflict":
             self._profiles.dirty = True
             reason = "CreateQuotaFailed" if step.kind == "create" else "UpdateQuotaFailed"
             text = f"quota {step.profile.metadata.namespace}/{step.profile.spec.quota_name}: {result.reason}"
@@ -283,7 +282,9 @@ class QuotaService:
         try:
             await self._publisher.publish_many(decisions)
         except BusError as error:
-            self._under_way.clear()
+            self._writes.clear()
+            told = [each for decision, _ in decisions if isinstance(decision, RecordEvents) for each in decision.events]
+            self._notes = [*told, *self._notes]
             self._host.log.warning("the bus does not take decisions, they wait", error=str(error))
         _quotas.set(len(keeper.tree))
         _pods.set(len(keeper.usage))
@@ -327,8 +328,7 @@ class QuotaService:
                 key = f"profile {profile.key}"
                 target = ObjectRef(ELASTIC_QUOTA_PROFILES.token, profile.namespace, profile.name, profile.uid)
                 decision = Patch(id_, target, body)
-            if self._put(decisions, key, decision):
-                self._steps[id_] = step
+            self._put(decisions, key, decision, step)
 
     def _revoke(self, decisions: list[tuple[Decision, TraceContext]]) -> None:
         """Evict pods of quotas that use more than they may for too long; never on an incomplete picture."""
@@ -352,20 +352,20 @@ class QuotaService:
         for each in problems:
             self._host.log.warning("a quota is not in force", quota=each.quota.key, reason=each.reason, error=each.text)
             self._notes.append(note(ELASTIC_QUOTAS, each.quota.metadata, each.reason, each.text))
-        notes, self._notes = self._notes, []
+        notes, self._notes = self._notes[-MOST_PROBLEMS:], []
         if notes:
             decisions.append((RecordEvents(self._id(), notes), TraceContext.new(sampled=False)))
 
-    def _put(self, decisions: list[tuple[Decision, TraceContext]], key: str, decision: Decision) -> bool:
+    def _put(
+        self,
+        decisions: list[tuple[Decision, TraceContext]],
+        key: str,
+        decision: Decision,
+        step: Step | None = None,
+    ) -> bool:
         """Decide about an object unless a write of it is under way."""
-        now = time.monotonic()
-        held = self._under_way.get(key)
-        if held is not None and now - held[1] < PATIENCE_S:
+        if not self._writes.begin(key, decision.id, time.monotonic(), step):
             return False
-        if held is not None:
-            self._owner_of.pop(held[0], None)
-        self._under_way[key] = (decision.id, now)
-        self._owner_of[decision.id] = key
         decisions.append((decision, TraceContext.new(sampled=False)))
         return True
 
