@@ -19,9 +19,9 @@ from tests.integration.exactly_once import create, finished, judge, until
 JOBS = 160
 LEADERS = ("gateway", "reconciler", "quota", "queue")
 STOPPED_S = 5.0
+"""Longer than the lease of any role."""
 GRACE_S = 30.0
 """A gateway that is stopped, not dead, in the middle of a gang holds the rest of it until its Lease is over."""
-"""Longer than any lease."""
 
 
 class Replicas:
