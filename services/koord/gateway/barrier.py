@@ -13,6 +13,7 @@ may be done twice.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -29,7 +30,7 @@ from koord.gateway.podindex import PodIndex
 from koord.gateway.settling import Unsettleable, settle
 from koord.kube.meta import parse_time
 from koord.kube.resources import BY_TOKEN, LEASES, NAMESPACES, PODS
-from koord.runtime.ending import end
+from koord.runtime.ending import end, finish
 from koord.telemetry.logs import get_logger
 
 log = get_logger("koord.gateway.barrier")
@@ -105,9 +106,9 @@ class Barrier:
             raise ValueError(f"barrier {question.id!r}: role_epoch: a newer reconciler has asked")
         self._newest = question.role_epoch
         if self._running is None or question.id != self._id:
-            await self.close()
-            self._id = question.id
-            self._running = asyncio.create_task(self._run(question), name="gateway-barrier")
+            # In one step: questions are answered side by side, and of two barriers one would end the other's stop.
+            self._id, before = question.id, self._running
+            self._running = asyncio.create_task(self._run_after(before, question), name="gateway-barrier")
         running = self._running
         await asyncio.wait((running,), timeout=_ANSWER_S)
         if not running.done() or running.cancelled():
@@ -121,6 +122,10 @@ class Barrier:
         await end(self._running)
         self._running = None
 
+    async def _run_after(self, before: "asyncio.Task[BarrierRaised] | None", question: RaiseBarrier) -> BarrierRaised:
+        await finish(end(before))
+        return await self._run(question)
+
     async def _run(self, question: RaiseBarrier) -> BarrierRaised:
         began = time.monotonic()
         log.info("barrier: no claim is spent until it is done", id=question.id)
@@ -130,10 +135,10 @@ class Barrier:
             while True:
                 self.step = "settling"
                 life = await _persist(self._queue_made)
-                await _persist(lambda life=life: self._outlive(life))  # type: ignore[misc]
+                await _persist(partial(self._outlive, life))
                 settled += await self._settle()
                 self.step = "raising"
-                epoch = await _persist(lambda life=life: self._raise(question.epoch, life))  # type: ignore[misc]
+                epoch = await _persist(partial(self._raise, question.epoch, life))
                 if await _persist(self._queue_made) == life:
                     break
                 log.warning("barrier: the decisions were lost meanwhile, once more")
