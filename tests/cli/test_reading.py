@@ -12,7 +12,7 @@ from koord.cli.commands.trace import waterfall
 from koord.cli.errors import CommandError
 from koord.cli.jobview import explain
 from koord.cli.output import listing, show
-from koord.cli.views import by_resource, readable, running_of
+from koord.cli.views import by_resource, queues, readable, running_of
 
 COLUMNS = {"name": "NAME", "kind": "KIND", "age": "AGE", "message": "MESSAGE"}
 LONG = "limited by the quota of the team, which has no room for as many workers as this job asks for"
@@ -102,6 +102,23 @@ def test_explain_job_says_what_to_do_without_a_queue() -> None:
     told = explain("ml", "train", *waiting_job("nowhere", "1"), QUEUES, TREE, [])
     assert told["quota"] == []
     assert "there is no queue 'nowhere': create an ElasticQuota" in told["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "shown"),
+    [
+        ("True", "Ready", ""),
+        ("True", "PreviousPolicy", "policy Priority stays in force"),
+        ("False", "PolicyNotBuilt", "policy Priority stays in force"),
+    ],
+)
+def test_get_queues_says_when_the_policy_is_not_what_is_asked_for(status: str, reason: str, shown: str) -> None:
+    active = {"type": "Active", "status": status, "reason": reason, "message": "policy Priority stays in force"}
+    queue = {"metadata": {"name": "team"}, "spec": {"queuePolicy": "Foo"}, "status": {"conditions": [active]}}
+    [row] = queues([queue], [], 0.0)
+    assert row["message"] == shown
+    del queue["status"]
+    assert queues([queue], [], 0.0)[0]["message"] == ""
 
 
 def test_explain_job_points_at_the_quota_that_made_no_queue() -> None:

@@ -79,7 +79,7 @@ def queue_of(unit: Object) -> str:
 
 
 def queues(queue_objects: Iterable[Object], units: Iterable[Object], now: float) -> list[Row]:
-    """Queues with how many jobs wait, are admitted, and are done."""
+    """Queues with how many jobs wait, are admitted, and are done, and what keeps one from admitting by its policy."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for unit in units:
         phase = unit_phase(unit)
@@ -97,9 +97,17 @@ def queues(queue_objects: Iterable[Object], units: Iterable[Object], now: float)
                 "admitted": counts[name]["admitted"],
                 "done": counts[name]["done"],
                 "age": age(queue, now),
+                "message": _not_as_asked(queue),
             }
         )
     return sorted(rows, key=lambda row: (-row["priority"], row["name"]))
+
+
+def _not_as_asked(queue: Object) -> str:
+    """What the condition Active says where the queue does not simply admit by the policy that it names."""
+    conditions = (queue.get("status") or {}).get("conditions") or ()
+    active: Object = next((entry for entry in conditions if entry.get("type") == "Active"), {})
+    return "" if active.get("reason") == "Ready" else active.get("message") or ""
 
 
 def jobs(job_objects: dict[str, list[Object]], units: Iterable[Object], now: float) -> list[Row]:

@@ -24,7 +24,7 @@ class Noun(StrEnum):
 _COLUMNS: dict[Noun, dict[str, str]] = {
     Noun.queues: {
         "name": "QUEUE", "policy": "POLICY", "priority": "PRIORITY", "waiting": "WAITING", "admitted": "ADMITTED",
-        "done": "DONE", "age": "AGE",
+        "done": "DONE", "age": "AGE", "message": "MESSAGE",
     },
     Noun.jobs: {
         "namespace": "NAMESPACE", "name": "JOB", "kind": "KIND", "queue": "QUEUE", "phase": "PHASE",
