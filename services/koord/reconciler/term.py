@@ -79,8 +79,8 @@ class Term:
                 if settling.done():
                     settling.result()
         finally:
+            self._world.rest()  # before anything is awaited: whoever ends this may cancel it there
             await end(settling)
-            self._world.rest()
 
     async def _wait(self, most_s: float) -> None:
         self._world.wake.clear()
@@ -149,8 +149,8 @@ class Term:
             log.error("the ledger is damaged although it was rebuilt not long ago", damage=damage)
             return
         log.error("the ledger is damaged, it is shut and rebuilt", damage=damage)
-        self._damaged_s = now
         await self._rebuild()
+        self._damaged_s = time.monotonic()
 
     def _opened(self) -> None:
         self._on_open(True)
