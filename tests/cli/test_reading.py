@@ -144,6 +144,20 @@ def test_explain_job_of_a_job_that_is_not_held_and_of_none() -> None:
         explain("ml", "other", jobs, [], QUEUES, TREE, [])
 
 
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"spec": {"suspend": True}},
+        {"spec": {"runPolicy": {"suspend": True}}},
+        {"metadata": {"namespace": "ml", "name": "train", "labels": {"quota.scheduling.koordinator.sh/name": "team"}}},
+    ],
+)
+def test_explain_job_of_a_job_that_the_queue_has_not_come_to(held: dict[str, Any]) -> None:
+    jobs = {token: [item | held for item in items] for token, items in waiting_job("team", "1")[0].items()}
+    [note] = explain("ml", "train", jobs, [], QUEUES, TREE, [])["notes"]
+    assert "no QueueUnit for it yet" in note
+
+
 def test_explain_job_goes_by_what_the_quota_may_use_now() -> None:
     leaf = quota("team", {"cpu": "10"}, {"cpu": "4"})
     leaf["metadata"]["annotations"] = {"quota.scheduling.koordinator.sh/runtime": '{"cpu":"6"}'}

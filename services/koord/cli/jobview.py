@@ -35,7 +35,7 @@ def explain(
     ]
     if not found:
         raise CommandError(f"job {namespace}/{name}: no such job: see koord get jobs -n {namespace}")
-    kind, _ = found[0]
+    kind, job = found[0]
     unit = next((unit for unit in units if _is_of(unit, namespace, kind, name)), None)
     status = (unit or {}).get("status") or {}
     queue = queue_of(unit) if unit else ""
@@ -46,9 +46,7 @@ def explain(
     if len(found) > 1:
         notes.append(f"also of this name: {', '.join(other for other, _ in found[1:])}")
     if unit is None:
-        notes.append(
-            "the queue does not hold it: only jobs that are suspended or name a quota by label are held (docs/queue.md)"
-        )
+        notes.append(_without_unit(job))
     elif phase in _WAITING and not any(item["metadata"]["name"] == queue for item in queues):
         notes.append(_without_queue(queue, by_name.get(queue)))
     elif queue:
@@ -81,6 +79,18 @@ def explain(
 def _is_of(unit: Object, namespace: str, kind: str, name: str) -> bool:
     reference = (unit.get("spec") or {}).get("consumerRef") or {}
     return (unit["metadata"]["namespace"], reference.get("kind"), reference.get("name")) == (namespace, kind, name)
+
+
+def _without_unit(job: Object) -> str:
+    """Why no unit is there: the queue's rules leave the job alone, or they do not and it has not come to it."""
+    spec, labels = job.get("spec") or {}, job["metadata"].get("labels") or {}
+    suspended = spec.get("suspend") or (spec.get("runPolicy") or {}).get("suspend")
+    if suspended or quota_keys.NAME in labels:
+        return (
+            "the queue has made no QueueUnit for it yet: if that stays so, see its events, whether another job owns it "
+            "or spec.managedBy names another controller, and whether the queue runs (docs/queue.md)"
+        )
+    return "the queue does not hold it: only jobs that are suspended or name a quota by label are held (docs/queue.md)"
 
 
 def _without_queue(queue: str, quota: Object | None) -> str:
