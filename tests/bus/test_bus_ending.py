@@ -9,6 +9,7 @@ import pytest
 from koord.bus import ordered
 from koord.bus.connection import Bus
 from koord.bus.ending import end, finish
+from koord.bus.errors import NobodyThere
 from koord.bus.ordered import OrderedReader
 from tests.bus.conftest import Connect, until
 
@@ -137,3 +138,26 @@ async def test_a_reader_that_crashed_does_not_stop_the_connection(full: tuple[Bu
     assert task is not None
     await until(task.done)
     assert await serves(bus)
+
+
+async def test_a_subscription_that_was_cut_off_while_it_was_made_answers_nobody(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, subscribed = asyncio.Event(), set(bus.nc._subs)
+
+    async def never() -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    async def echo(body: bytes) -> bytes:
+        return body
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bus, "barrier", never)
+        serving = asyncio.create_task(bus.serve("koord.ask.somebody", echo))
+        await asyncio.wait_for(reached.wait(), 10)
+        assert set(bus.nc._subs) > subscribed
+        await end(serving)
+    assert set(bus.nc._subs) == subscribed
+    with pytest.raises(NobodyThere):
+        await bus.ask("koord.ask.somebody", b"x")

@@ -221,7 +221,11 @@ class Bus:
             subject, queue=queue, cb=call, pending_msgs_limit=1 << 20, pending_bytes_limit=256 << 20
         )
         if self.connected:
-            await self.barrier()  # the server knows it before the caller goes on
+            try:
+                await self.barrier()  # the server knows it before the caller goes on
+            except BaseException:
+                self.unsubscribe_raw(subscription)  # the caller has nothing to end it with
+                raise
         return subscription
 
     def subscribe_raw(self, subject: str, handler: HotHandler) -> Subscription:

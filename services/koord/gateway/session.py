@@ -6,10 +6,11 @@ and compares what the stream holds, because another gateway may have led in betw
 
 import asyncio
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import nats.errors
 import nats.js.errors
+from nats.aio.subscription import Subscription
 
 from koord.bus.connection import Bus
 from koord.bus.decisions import DecisionConsumer
@@ -101,8 +102,6 @@ class Session:
             self._spans,
             backlog=settings.backlog,
         )
-        await self._take_over()
-        await consumer.start()
         settler = Settler(self._api, executor.claims_in_hand, partial(unacknowledged, self._bus))
         barrier = Barrier(
             self._api,
@@ -116,17 +115,19 @@ class Session:
             namespace=settings.lease_namespace,
             api_timeout_s=settings.api_timeout_s,
         )
-        asked = [
-            await serve(self._bus, "gateway", "settle", SettleBindings, settler.answer),
-            await serve(self._bus, "gateway", "barrier", RaiseBarrier, barrier.answer),
-        ]
-        beside = [
-            asyncio.create_task(events.run(), name="gateway-events"),
-            asyncio.create_task(executor.keep_in_progress(), name="gateway-progress"),
-            asyncio.create_task(self._pull(consumer, executor), name="gateway-pull"),
-            asyncio.create_task(executor.not_leading.wait(), name="gateway-fenced"),
-        ]
+        asked = list[Subscription]()
+        beside = list[asyncio.Task[Any]]()
         try:
+            await self._take_over()
+            await consumer.start()
+            asked.append(await serve(self._bus, "gateway", "settle", SettleBindings, settler.answer))
+            asked.append(await serve(self._bus, "gateway", "barrier", RaiseBarrier, barrier.answer))
+            beside += (
+                asyncio.create_task(events.run(), name="gateway-events"),
+                asyncio.create_task(executor.keep_in_progress(), name="gateway-progress"),
+                asyncio.create_task(self._pull(consumer, executor), name="gateway-pull"),
+                asyncio.create_task(executor.not_leading.wait(), name="gateway-fenced"),
+            )
             done, _ = await asyncio.wait(beside, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()

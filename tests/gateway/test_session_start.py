@@ -1,0 +1,70 @@
+"""A term that ends while it is still beginning leaves nothing behind that takes decisions or answers questions."""
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import pytest
+
+from koord.bus import questions
+from koord.bus.connection import Bus
+from koord.bus.errors import NobodyThere
+from koord.bus.questions import ask
+from koord.contracts.asks import BindingsSettled, SettleBindings
+from koord.gateway import session as module
+from koord.gateway.access import ApiAccess
+from koord.gateway.api import Api
+from koord.gateway.following import Following
+from koord.gateway.session import CONSUMER, Session
+from koord.gateway.settings import GatewaySettings
+from koord.ledger.client import Ledger
+from koord.telemetry.spans import Spans
+from tests.gateway.conftest import Kube, until
+
+
+async def test_nothing_is_taken_after_a_term_that_never_began(
+    nats_url: str,
+    redis_url: str,
+    cluster: str,
+    access: ApiAccess,
+    api: Api,
+    kube: Kube,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reached, lost = asyncio.Event(), asyncio.Event()
+
+    async def slow(bus: Bus, service: str, verb: str, *rest: Any) -> Any:
+        if verb == "settle":
+            return await questions.serve(bus, service, verb, *rest)
+        reached.set()
+        return await asyncio.Event().wait()
+
+    monkeypatch.setattr(module, "serve", slow)
+    async with (
+        await Bus.connect(nats_url, cluster, "test") as bus,
+        await Ledger.connect(redis_url, cluster, "g") as ledger,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=access.ssl or False)) as http,
+    ):
+        following = Following(bus, access, http)
+        await following.start()
+        session = Session(bus, ledger, api, following, Spans(), GatewaySettings(lease_namespace=kube.namespace))
+        running = asyncio.create_task(session.run(lost))
+        await asyncio.wait_for(reached.wait(), 30)
+
+        async def pulls() -> int:
+            info = await bus.js.consumer_info(bus.subjects.decisions_stream, CONSUMER)
+            return info.num_waiting or 0
+
+        async def pulled() -> bool:
+            return await pulls() > 0
+
+        async def left() -> bool:
+            return await pulls() == 0
+
+        await until(pulled, "the consumer", 30)
+        lost.set()
+        await asyncio.wait_for(running, 30)
+        await until(left, "no more asking", 10)
+        with pytest.raises(NobodyThere):
+            await ask(bus, "gateway", "settle", SettleBindings([]), BindingsSettled)
+        await following.stop()
