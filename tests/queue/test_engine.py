@@ -13,6 +13,7 @@ from koord.kube.quotas import ElasticQuota
 from koord.kube.resources import QUEUE_UNITS, RAYJOBS, TFJOBS
 from koord.ledger.model import ClaimAnswer, Item, Short
 from koord.queue.engine import Engine
+from koord.queue.views import PodBrief
 from koord.telemetry.spans import Spans
 from tests.queue.harness import tfjob
 
@@ -227,6 +228,25 @@ def test_the_namespace_of_queues_is_written_once_and_made_again_when_it_goes() -
     engine.on_namespace("koord-queue", "9")
     engine.on_result(Result(again.id, "done", resource_version="9"))
     assert len(engine.desk.outbox) == 0
+
+
+def test_who_stands_by_keeps_nothing_of_what_came_and_went() -> None:
+    leader, standby = made_engine(), made_engine()
+    for number in range(5):
+        job = put_job(leader, f"j{number}")
+        create = created(leader)
+        standby.on_job(TFJOBS.token, f"team/j{number}", job, 1)
+        unit = put_unit(standby, create)
+        pod = {"metadata": {"name": "p", "annotations": {"koord-queue/related-queueunit": unit.key}}}
+        standby.reporter.put(f"team/p{number}", msgspec.convert(pod, PodBrief))
+        if number:
+            standby.on_job(TFJOBS.token, f"team/j{number}", None, 2)
+            standby.on_unit(unit.key, None)
+            standby.reporter.drop(f"team/p{number}")
+    standby.stand_by()
+    world = standby.world
+    assert (world.dirty_jobs, world.dirty_units) == ({"uid-j0"}, {"team/j0-tf-qu"})
+    assert standby.reporter._dirty.keys() == {"team/j0-tf-qu"}
 
 
 def test_a_unit_that_is_being_written_keeps_its_turn() -> None:

@@ -1,10 +1,12 @@
 """Settings that cannot be are refused before the service starts, by a message that names the key and the rule."""
 
+from fractions import Fraction
 from typing import Any
 
 import msgspec
 import pytest
 
+from koord.queue.headroom import rate_of
 from koord.queue.settings import QueueSettings
 
 
@@ -25,3 +27,13 @@ def test_what_is_not_set_keeps_its_default() -> None:
     settings = msgspec.convert({"timeouts": {"Job": {"running": 5}}}, QueueSettings)
     timeouts = settings.all_timeouts()
     assert (timeouts["Job"].running, timeouts["TFJob"].backoff) == (5.0, 60.0)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1/0", "a/b", "1.5", "-1/-0"])
+def test_a_ceiling_that_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no number|is not above 0|invalid literal"):
+        rate_of(text)
+
+
+def test_a_ceiling_is_exact() -> None:
+    assert [rate_of("1"), rate_of("6/5")] == [Fraction(1), Fraction(6, 5)]

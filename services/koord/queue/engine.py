@@ -315,6 +315,12 @@ class Engine:
         self.traces.leads(self.desk.now_ns)
         self.queues.ensure_namespace()
 
+    def stand_by(self) -> None:
+        """Another one makes the passes: what it would look at must not pile up until this one leads, and marks all."""
+        for uid in self.world.drop_marks():
+            self.traces.forget(uid)
+        self.reporter.keep(self.world.units)
+
     # Inside -------------------------------------------------------------------------------------------------------
 
     def _touch_job(self, uid: str) -> None:

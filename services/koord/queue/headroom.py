@@ -54,6 +54,18 @@ def blocked_by_another(quota: str) -> Refusal:
     return Refusal(text, WAITING, quota)
 
 
+def rate_of(ceiling: str) -> Fraction:
+    """The rate that the quota service published, a whole number or a fraction of two. ValueError: not above 0."""
+    above, _, below = ceiling.partition("/")
+    try:
+        rate = Fraction(int(above), int(below or 1))
+    except ZeroDivisionError as error:
+        raise ValueError(f"{ceiling!r} is no number") from error
+    if rate <= 0:
+        raise ValueError(f"{ceiling!r} is not above 0")
+    return rate
+
+
 def oversold(maximum: Mapping[str, int], rate: Fraction) -> dict[str, int]:
     """What may be admitted below ``maximum``: each amount times ``rate``, exactly, rounded down."""
     return {name: amount * rate.numerator // rate.denominator for name, amount in maximum.items()}

@@ -5,7 +5,7 @@ it gives back the difference, or takes it. A pod counts as its pod set's templat
 when the unit was admitted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import msgspec
 
@@ -74,6 +74,11 @@ class Reporter:
         """The unit is gone."""
         self._dirty.pop(unit, None)
         self._fewer_since.pop(unit, None)
+
+    def keep(self, units: Container[str]) -> None:
+        """Forget all others."""
+        for unit in [unit for unit in self._dirty if unit not in units]:
+            self.forget(unit)
 
     def write(self) -> float | None:
         """Write the counts that are due; answers when the next are."""

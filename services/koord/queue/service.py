@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 from nats.aio.msg import Msg
@@ -41,6 +40,7 @@ from koord.kube.resources import (
 from koord.ledger.model import ClaimAnswer, Item, LedgerRefused, LedgerUnavailable, Release
 from koord.queue.admission import Planned
 from koord.queue.engine import Engine
+from koord.queue.headroom import rate_of
 from koord.queue.settings import QueueSettings
 from koord.queue.views import RELATED_UNIT, PodBrief
 from koord.runtime.host import Host
@@ -170,9 +170,8 @@ class QueueService:
     def _on_runtime(self, published: QuotaRuntime) -> None:
         """How much of max the quota service lets in at most; what is let in right now stands in the ledger."""
         try:
-            above, _, below = published.ceiling.partition("/")
-            changed = self.engine.on_ceiling(_positive(Fraction(int(above), int(below or 1))))
-        except (ValueError, ZeroDivisionError):
+            changed = self.engine.on_ceiling(rate_of(published.ceiling))
+        except ValueError:
             self._host.log.warning("runtime quotas name no ceiling, the last one stays", ceiling=published.ceiling)
             return
         if changed:
@@ -263,9 +262,11 @@ class QueueService:
         self._wake.set()
 
     async def _renew(self) -> None:
-        """Keep the leases of claims whose write is under way."""
+        """Keep the leases of claims whose write is under way; who stands by keeps no more than what is there."""
         while not _cancelled():
             await asyncio.sleep(RENEW_S)
+            if not self._lease.held:
+                self.engine.stand_by()
             if self.engine.admission.in_flight:
                 with contextlib.suppress(LedgerUnavailable):
                     await self._host.ledger.renew()
@@ -377,12 +378,6 @@ class QueueService:
         except LedgerUnavailable:
             return  # tried again with the next pass; the lease is not renewed for ever
         self.engine.admission.to_release = []
-
-
-def _positive(rate: Fraction) -> Fraction:
-    if rate <= 0:
-        raise ValueError(f"{rate} is not above 0")
-    return rate
 
 
 def _cancelled() -> bool:

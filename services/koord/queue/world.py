@@ -130,6 +130,14 @@ class World:
         while self._text_timers and self._text_timers[0][0] <= now_s:
             self.texts_wanted.add(heapq.heappop(self._text_timers)[1])
 
+    def drop_marks(self) -> set[str]:
+        """Forget the marks of jobs and units that are gone; answers which jobs those were."""
+        gone = self.dirty_jobs - self.jobs.keys()
+        self.dirty_jobs -= gone
+        self.dirty_units &= self.units.keys()
+        self.texts_wanted &= self.units.keys()
+        return gone
+
     def next_timer_s(self) -> float | None:
         """When the next unit's time comes."""
         return min((timers[0][0] for timers in (self._timers, self._text_timers) if timers), default=None)
