@@ -2,8 +2,8 @@
 
 Four families of items: ``node/<name>`` is a node's room, ``quota/<name>`` what pods of a quota use,
 ``guaranteed/<name>`` what those of them use that must not be preempted, ``admitted/<name>`` what QueueUnits hold plus
-pods that belong to no unit. Takes and charges come from these pure
-functions alone, so that what was claimed for a pod and what is later charged for it are the same sums.
+pods that belong to no unit. Takes and charges come from these pure functions alone, so that what was claimed for a pod
+and what is later charged for it are the same sums.
 """
 
 from collections.abc import Mapping

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 import nats.errors
 import nats.js.errors
+from nats.js.api import StreamInfo
 
 from koord.bus.client import header_value, status_of
 from koord.bus.connection import Bus
@@ -43,21 +44,21 @@ async def unacknowledged(bus: Bus, page: int = PAGE) -> AsyncIterator[list[Decis
 
 async def queue_made(bus: Bus) -> str:
     """When the queue was made, which tells one life of it from another. BusUnavailable."""
+    created = (await _queue(bus)).created
+    return created.isoformat() if created is not None else ""
+
+
+async def _queue(bus: Bus) -> StreamInfo:
     stream = bus.subjects.decisions_stream
     try:
-        created = (await bus.js.stream_info(stream)).created
+        return await bus.js.stream_info(stream)
     except (nats.errors.Error, TimeoutError) as error:
         raise BusUnavailable(f"stream {stream}: {error or 'no answer'}") from error
-    return created.isoformat() if created is not None else ""
 
 
 async def _replicas_are_current(bus: Bus) -> bool:
     """Whether each replica that is up holds all that is confirmed by now. True for a single server."""
-    stream = bus.subjects.decisions_stream
-    try:
-        cluster = (await bus.js.stream_info(stream)).cluster
-    except (nats.errors.Error, TimeoutError) as error:
-        raise BusUnavailable(f"stream {stream}: {error or 'no answer'}") from error
+    cluster = (await _queue(bus)).cluster
     replicas = (cluster.replicas if cluster is not None else None) or []
     return all(peer.offline or (peer.current and not peer.lag) for peer in replicas)
 

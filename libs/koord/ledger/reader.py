@@ -59,32 +59,27 @@ class Reader(ABC):
 
     async def records(self) -> AsyncIterator[Record]:
         """All records, read in slices; one that changes meanwhile is seen at least once if it stays."""
-        async for record in self._scan("scan_records_v1"):
-            yield record
+        async for row in self._scan("scan_records_v1"):
+            yield wire.record(row)
 
     async def binding(self) -> AsyncIterator[Record]:
         """The records that are BINDING, read in slices as :meth:`records`; costs what is in flight, not what runs."""
-        async for record in self._scan("scan_binding_v1"):
-            yield record
+        async for row in self._scan("scan_binding_v1"):
+            yield wire.record(row)
 
     async def nominations(self) -> AsyncIterator[Nomination]:
         """The nominated pods, read in slices as :meth:`records`."""
-        cursor = "0"
-        while True:
-            cursor, rows = await self._call("scan_nominated_v1", wire.pack((cursor,)))
-            for row in rows:
-                yield nominationwire.nomination(row)
-            if cursor == "0":
-                return
+        async for row in self._scan("scan_nominated_v1"):
+            yield nominationwire.nomination(row)
 
     # ---- inside ----
 
-    async def _scan(self, function: str) -> AsyncIterator[Record]:
+    async def _scan(self, function: str) -> AsyncIterator[Any]:
         cursor = "0"
         while True:
             cursor, rows = await self._call(function, wire.pack((cursor,)))
             for row in rows:
-                yield wire.record(row)
+                yield row
             if cursor == "0":
                 return
 

@@ -153,6 +153,7 @@ class Host:
                     await asyncio.sleep(0.5)
                     continue
                 leadership = Leadership(role, epoch, lease)
+                self._leaderships = [one for one in self._leaderships if not one.lost.is_set()]
                 self._leaderships.append(leadership)
                 return leadership
             await lease.release()
