@@ -44,7 +44,13 @@ class History:
         self._changes: list[Change] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.listener: Callable[[Change], None] | None = None
-        self.gaps = 0
+        self._gaps = 0
+
+    @property
+    def gaps(self) -> int:
+        """Watches that missed changes; one that a listener's error ended misses all that come after."""
+        ended = [task for task in self._tasks if task.done() and not task.cancelled() and task.exception() is not None]
+        return self._gaps + len(ended)
 
     async def start(self) -> None:
         """Follow every resource; returns when each has shown what exists."""
@@ -84,7 +90,7 @@ class History:
                         version = str(event.resource_version)
             except ApiError as error:
                 if error.code == 410:
-                    self.gaps += 1
+                    self._gaps += 1
                     version = None
             await asyncio.sleep(0.1)
 
