@@ -3,8 +3,10 @@
 import asyncio
 import time
 
+import nats.errors
 import pytest
 from nats.aio.msg import Msg
+from nats.js.kv import KeyValue
 
 from koord.bus.connection import Bus
 from koord.bus.decisions import DecisionConsumer, DecisionPublisher
@@ -79,6 +81,26 @@ async def test_one_leads_the_other_follows_at_once_after_a_release(bus: Bus, con
     await asyncio.wait_for(waiting, 10)
     assert time.monotonic() - begun < 3.0
     await second.release()
+
+
+async def test_a_role_that_was_taken_without_an_answer_is_ours_at_once(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, calls = KeyValue.create, 0
+
+    async def unanswered(bucket: KeyValue, key: str, value: bytes) -> int:
+        nonlocal calls
+        calls += 1
+        revision = await create(bucket, key, value)
+        if calls == 1:
+            raise nats.errors.TimeoutError
+        return revision
+
+    monkeypatch.setattr(KeyValue, "create", unanswered)
+    lease = KvLease(bus, "quota", "a-1")
+    await asyncio.wait_for(lease.acquire(), 30)
+    assert lease.held and calls == 2, "not asked for again and again until it had ended"
+    await lease.release()
 
 
 async def test_a_renewed_lease_outlives_its_ttl(bus: Bus, connect: Connect) -> None:

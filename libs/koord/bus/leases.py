@@ -141,13 +141,16 @@ class KvLease:
         try:
             return int(await bucket.create(self.role, value))
         except nats.js.errors.KeyWrongLastSequenceError:
-            if self._is_dead is None:
-                return 0
+            pass
         try:
             entry = await bucket.get(self.role)
-            if entry.value is None or entry.revision is None or not self._is_dead(entry.value.decode()):
+            if entry.value is None or entry.revision is None:
                 return 0
-            log.info("the holder of a role died", role=self.role, holder=entry.value.decode())
+            # Our own word, whose answer was lost, must not keep us waiting until it ends.
+            if entry.value != value:
+                if self._is_dead is None or not self._is_dead(entry.value.decode()):
+                    return 0
+                log.info("the holder of a role died", role=self.role, holder=entry.value.decode())
             return int(await bucket.update(self.role, value, last=entry.revision))
         except (nats.js.errors.KeyNotFoundError, nats.js.errors.KeyWrongLastSequenceError):
             return 0
