@@ -92,6 +92,8 @@ class Driver:
             if not self.ledger_open.is_set():
                 await self.ledger_open.wait()
             await self.give_back_unanswered()
+            if not self.ledger_open.is_set():
+                continue  # it went away or was closed meanwhile: what is claimed now only adds to what is unanswered
             now = time.monotonic()
             self._advance(now)
             units = self._queue.pop(self._batch, now)
