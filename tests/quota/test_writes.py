@@ -11,26 +11,29 @@ def test_one_at_a_time_until_seen() -> None:
     writes = Writes(10.0)
     assert writes.begin("a", "1", 0.0)
     assert not writes.begin("a", "2", 9.0)
-    assert writes.ended("1", done=True) == ("a", None)
+    assert writes.ended("1", at_once=False) == ("a", None)
     assert not writes.begin("a", "2", 9.0), "its change has still to come"
     writes.seen("a")
     assert writes.begin("a", "3", 9.0)
 
 
-def test_what_failed_is_free_and_its_step_is_told() -> None:
+def test_a_conflict_is_written_again_at_once_a_refusal_later() -> None:
     writes = Writes(10.0)
     assert writes.begin("a", "1", 0.0, STEP)
-    assert writes.ended("1", done=False) == ("a", STEP)
-    assert writes.ended("1", done=False) is None
+    assert writes.ended("1", at_once=True) == ("a", STEP)
+    assert writes.ended("1", at_once=True) is None
     assert writes.begin("a", "2", 0.0)
-    assert writes.ended("somebody else's", done=False) is None
+    assert writes.ended("2", at_once=False) == ("a", None)
+    assert not writes.begin("a", "3", 9.0)
+    assert writes.begin("a", "3", 10.0)
+    assert writes.ended("somebody else's", at_once=True) is None
 
 
 def test_a_late_result_says_nothing_of_the_next_write() -> None:
     writes = Writes(10.0)
     assert writes.begin("a", "1", 0.0, STEP)
     assert writes.begin("a", "2", 10.0)
-    assert writes.ended("1", done=False) is None
+    assert writes.ended("1", at_once=True) is None
     assert not writes.begin("a", "3", 11.0)
 
 

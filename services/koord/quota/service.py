@@ -61,7 +61,7 @@ MOST_PROBLEMS = 1000
 PUBLISH_PER_QUOTA_S = 0.0001
 """Sums and messages cost time in proportion to the tree: a tree of 10,000 quotas is published once a second."""
 PATIENCE_S = 10.0
-"""A write of which nothing was heard for so long is made again."""
+"""A write that was refused, or of which nothing was heard, is made again after so long."""
 
 _quotas = gauge("koord_quota_quotas", "Quotas in force")
 _pods = gauge("koord_quota_pods", "Live pods counted")
@@ -257,7 +257,7 @@ class QuotaService:
         self._limits.wake()
 
     def _on_result(self, result: Result) -> None:
-        ended = self._writes.ended(result.id, done=result.outcome == "done")
+        ended = self._writes.ended(result.id, at_once=result.outcome in ("conflict", "gone"))
         if ended is None or result.outcome == "done":
             return
         key, step = ended

@@ -42,12 +42,15 @@ class Writes:
         if held is not None:
             self._waiting.pop(held.id, None)
 
-    def ended(self, id_: str, *, done: bool) -> tuple[str, Step | None] | None:
-        """A result: the object and the step, if that write was waited for. One that is ``done`` is still to be seen."""
+    def ended(self, id_: str, *, at_once: bool) -> tuple[str, Step | None] | None:
+        """A result: the object and the step, if that write was waited for.
+
+        Only ``at_once`` is it free again: what was done is still to be seen, and what was refused would be again.
+        """
         key = self._waiting.pop(id_, None)
         if key is None:
             return None
-        return key, (self._of[key] if done else self._of.pop(key)).step
+        return key, (self._of.pop(key) if at_once else self._of[key]).step
 
     def clear(self) -> None:
         """Nothing is under way: what was decided did not go out."""
