@@ -43,6 +43,7 @@ def test_what_may_be_said(said: int | str | dict[str, int], wanted: dict[str, in
         (f"queue={MOST + 1}", f"must be a whole number from 1 to {MOST}"),
         ("gatewy=2", "'gatewy': no service that is run here; there are: gateway, reconciler"),
         ("gateway=2,gateway=3", "'gateway=3': gateway is named twice"),
+        ("2,queue=1,3", "'3': there is a number for every service already"),
         ({"gateway": 0}, "'gateway=0': the number of replicas"),
     ],
 )

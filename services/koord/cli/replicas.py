@@ -22,10 +22,13 @@ def parse(value: int | str | Mapping[str, int], services: Sequence[str]) -> dict
         pairs = [(name, str(count)) for name, count in value.items()]
         return {_known(name, services): _count(count, f"{name}={count}") for name, count in pairs}
     found: dict[str, int] = {}
-    named: set[str] = set()
+    named: set[str | None] = set()  # None stands for the bare number
     for part in (part.strip() for part in value.split(",")):
         name, equals, count = (word.strip() for word in part.partition("="))
         if not equals:
+            if None in named:
+                raise ValueError(f"{part!r}: there is a number for every service already")
+            named.add(None)
             found = {service: _count(part, part) for service in services} | found
         elif name in named:
             raise ValueError(f"{part!r}: {name} is named twice")
