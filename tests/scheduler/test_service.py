@@ -3,12 +3,14 @@
 import asyncio
 import json
 import re
+from collections.abc import Iterable
 
 import pytest
 
 from koord.accounting.takes import Take
 from koord.bus.questions import ask
 from koord.contracts.asks import ExplainPod, PodExplanation
+from koord.contracts.decisions import Decision, Evict, ObjectRef
 from koord.ledger.client import Ledger
 from koord.ledger.model import ClaimRequest, Member
 from koord.scheduler.queueing.queue import QueueSettings
@@ -362,3 +364,29 @@ async def test_plan_claim_and_bind_are_one_trace(nats_url: str, redis_url: str, 
     assert sent == {claim.context.traceparent for claim in claims}
     # The pods keep the trace they came with.
     assert all("koord.sh/traceparent" not in member.annotations for bind in world.binds for member in bind.members)
+
+
+async def test_what_is_decided_while_notices_are_sent_is_sent_next(
+    nats_url: str, redis_url: str, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with outside(nats_url, redis_url, cluster) as world:
+        await world.node("n")
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, settings=FAST) as service:
+            publish, late = (
+                service._publisher.publish_many,
+                Evict("late", ObjectRef("pods_core", "ns", "gone", "u"), "x"),
+            )
+            joined = False
+
+            async def slow(decisions: Iterable[tuple[Decision, TraceContext]]) -> None:
+                nonlocal joined
+                await publish(decisions)
+                if not joined:
+                    joined = True
+                    service._unsent.append(late)
+
+            monkeypatch.setattr(service._publisher, "publish_many", slow)
+            await world.pod("p")
+            await until(lambda: joined, "notices of p are sent")
+            await until(lambda: late in world.evictions, "the eviction is sent, too")

@@ -236,8 +236,9 @@ class SchedulerService:
         # What a broken connection kept from the stream is sent again under its own ids.
         self._unsent += self._notices.take()
         trace = self._host.spans.pod_root()
+        sent = len(self._unsent)  # evictions may join them meanwhile
         await self._publisher.publish_many([(decision, trace) for decision in self._unsent])
-        self._unsent.clear()
+        del self._unsent[:sent]
 
     async def _upkeep(self) -> None:
         renewed = time.monotonic()
