@@ -23,16 +23,20 @@ A = TypeVar("A", bound=msgspec.Struct)
 Object = dict[str, Any]
 
 _CONNECT_S = 3.0
-_SYNC_S = 30.0
+_SYNC_S = 10.0
 _ASK_S = 5.0
 
 
 class Reader:
-    """An async context manager on one cluster. Prefers the bus; lists fall back to the API server."""
+    """An async context manager on one cluster. Prefers the bus; lists fall back to the API server.
+
+    A bus that has no whole list within ``_SYNC_S`` is not asked for the next one: a command reads up to nine.
+    """
 
     def __init__(self, cluster: ClusterFile) -> None:
         self._cluster = cluster
         self._bus: Bus | None = None
+        self._lists_from_bus = True
 
     async def __aenter__(self) -> Self:
         try:
@@ -50,19 +54,19 @@ class Reader:
 
     async def objects(self, resource: Resource) -> list[Object]:
         """Every object of a resource, as decoded JSON."""
-        if self._bus is None:
+        if self._bus is None or not self._lists_from_bus:
             return await self._from_api(resource)
         cache: StateCache[msgspec.Raw] = StateCache(self._bus, resource, msgspec.Raw)
         try:
             async with asyncio.timeout(_SYNC_S):
                 await cache.start()
                 await cache.synced()
-        except (BusError, TimeoutError):
-            return await self._from_api(resource)
-        try:
             return [msgspec.json.decode(raw) for raw in cache.items.values()]
+        except (BusError, TimeoutError):
+            self._lists_from_bus = False
         finally:
             await cache.close()
+        return await self._from_api(resource)
 
     async def _from_api(self, resource: Resource) -> list[Object]:
         from koord.cli.api import connect
