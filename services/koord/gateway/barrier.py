@@ -43,6 +43,7 @@ LEASE: Final = "koord-ledger"
 MAX_EPOCH: Final = 2**52
 """Numbers of the ledger are exact up to twice this."""
 _ANSWER_S: Final = 2.0
+_COMPLAIN_S: Final = 5.0
 _AGAIN_S: Final = 0.2
 _AT_A_TIME: Final = 64
 
@@ -291,12 +292,15 @@ def _targets(decision: Decision) -> Sequence[ObjectRef]:
 
 
 async def _persist(step: Callable[[], Awaitable[T]]) -> T:
-    """Do one step, however long the API or the bus is away."""
+    """Do one step, however long the API or the bus is away; told now and then, for it may be long."""
+    complained_s = float("-inf")
     while True:
         try:
             return await step()
         except Unsettleable:
             raise
         except (ApiUnavailable, RequestFailed, BusError) as error:
-            log.warning("barrier: goes on later", error=str(error))
+            if time.monotonic() - complained_s > _COMPLAIN_S:
+                complained_s = time.monotonic()
+                log.warning("barrier: goes on later", error=str(error))
             await asyncio.sleep(_AGAIN_S)

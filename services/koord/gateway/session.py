@@ -14,6 +14,7 @@ from nats.aio.subscription import Subscription
 
 from koord.bus.connection import Bus
 from koord.bus.decisions import DecisionConsumer
+from koord.bus.errors import BusError
 from koord.bus.questions import serve
 from koord.bus.queued import queue_made, unacknowledged
 from koord.contracts.asks import RaiseBarrier, SettleBindings
@@ -78,8 +79,12 @@ class Session:
             for task in done:
                 task.result()  # a crash ends the service; the end of the leadership ends the term
         finally:
-            await end(waiter, *tasks)
-            await self._following.stand_by()
+
+            async def give_up() -> None:
+                await end(waiter, *tasks)
+                await self._following.stand_by()
+
+            await finish(give_up())
 
     async def _decide(self) -> None:
         """Take decisions, until this gateway is told that a newer one leads."""
@@ -119,7 +124,7 @@ class Session:
         beside = list[asyncio.Task[Any]]()
         try:
             await self._take_over()
-            await consumer.start()
+            await self._begin(consumer)
             asked.append(await serve(self._bus, "gateway", "settle", SettleBindings, settler.answer))
             asked.append(await serve(self._bus, "gateway", "barrier", RaiseBarrier, barrier.answer))
             beside += (
@@ -167,6 +172,16 @@ class Session:
                 await asyncio.sleep(0.5)
                 continue
             return
+
+    async def _begin(self, consumer: DecisionConsumer) -> None:
+        """Begin to pull, however long JetStream gives no answer: a slow bus is no reason to end the service."""
+        while True:
+            try:
+                await consumer.start()
+                return
+            except BusError as error:
+                log.warning("no decisions yet", error=str(error))
+                await asyncio.sleep(0.5)
 
     async def _lead(self) -> int:
         """The epoch that fences every older gateway; without the ledger nothing may be decided, so wait for it."""

@@ -16,7 +16,7 @@ from koord.reconciler.settling import TIMEOUT_S
 from koord.reconciler.telling import take_notes
 from koord.reconciler.term import Term
 from koord.reconciler.world import World
-from koord.runtime.ending import end
+from koord.runtime.ending import end, finish
 from koord.runtime.host import Host, Leadership
 from koord.runtime.service import ServiceSpec
 
@@ -73,8 +73,12 @@ class Reconciler:
         except Superseded as error:
             self._host.log.error("a newer reconciler leads, giving up the term", error=str(error))
         finally:
-            await end(running, lost)
-            await leadership.release()
+
+            async def give_up() -> None:
+                await end(running, lost)
+                await leadership.release()
+
+            await finish(give_up())
 
     async def _settle(self, question: SettleBindings) -> BindingsSettled:
         return await ask(self._host.bus, "gateway", "settle", question, BindingsSettled, timeout=TIMEOUT_S)
