@@ -73,14 +73,14 @@ def theil_sen(points: Sequence[tuple[float, float]]) -> float:
     return statistics.median((y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2) if x2 != x1)
 
 
-def growth(samples: Sequence[Sample]) -> dict[str, Growth]:
-    """Each process that is in all samples, and ``all`` of them together."""
+def growth(samples: Sequence[Sample], *, apart: str = "") -> dict[str, Growth]:
+    """Each process that is in all samples, and ``all`` of them together but ``apart``."""
     names = set.intersection(*(set(sample.mib) for sample in samples)) if samples else set()
     found: dict[str, Growth] = {}
     for name in sorted(names):
         found[name] = _growth([(sample.at_s, sample.mib[name]) for sample in samples])
     if samples:
-        found["all"] = _growth([(sample.at_s, sample.total) for sample in samples])
+        found["all"] = _growth([(sample.at_s, sample.total - sample.mib.get(apart, 0.0)) for sample in samples])
     return found
 
 
