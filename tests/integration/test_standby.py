@@ -134,3 +134,26 @@ def _passed(moment: float) -> Callable[[], Awaitable[bool]]:
         return time.monotonic() >= moment
 
     return check
+
+
+@pytest.mark.slow
+def test_whichever_scheduler_is_asked_the_owner_explains(own_up: Callable[..., Up]) -> None:
+    up = own_up("--nodes", "3", "--replicas", "scheduler=2")
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"giant-{number}", "namespace": "default"},
+            "spec": {
+                "schedulerName": "koord-scheduler",
+                "containers": [{"name": "c", "image": "x/y:1", "resources": {"requests": {"cpu": "9999"}}}],
+            },
+        }
+        for number in range(4)
+    ]
+    up.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
+    for number in range(4):  # whoever owns it: the answer does not depend on who is asked
+        name = f"default/giant-{number}"
+        up.wait(lambda name=name: "0/3 nodes" in up.koord("explain", "pod", name), f"{name} is explained")  # type: ignore[misc]
+        for _ in range(3):
+            assert json.loads(up.koord("explain", "pod", name, "--json"))["state"] == "unschedulable"

@@ -235,6 +235,11 @@ async def test_a_profile_makes_a_tree(mini: MiniCluster) -> None:
     pool["status"]["allocatable"]["cpu"] = "16"
     await mini.put(NODES, pool)
     await is_limit(mini, "admitted/leaf", 8000)
+    rival = {"quotaName": "gpu-root", "resourceRatio": "1"}
+    young = {"name": "young", "namespace": "quotas", "creationTimestamp": "2999-01-01T00:00:00Z"}
+    await mini.put(ELASTIC_QUOTA_PROFILES, {"metadata": young, "spec": rival})
+    words = "ElasticQuotaProfile quotas/young: spec.quotaName: quota gpu-root is already that of profile quotas/gpu"
+    await until(lambda: any(note == words for *_, note in mini.events), "the rival is told")
     bad = {"quotaName": "x", "nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}
     await mini.put(ELASTIC_QUOTA_PROFILES, {"metadata": {"name": "bad", "namespace": "quotas"}, "spec": bad})
     await until(lambda: any(reason == "InvalidProfile" for _, _, reason, _ in mini.events), "told")

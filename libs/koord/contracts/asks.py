@@ -41,7 +41,8 @@ class QuotaLevel(msgspec.Struct, frozen=True, omit_defaults=True):
 class PodExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
     """The scheduler's view of one pod.
 
-    ``state``: active, backoff, unschedulable, gated, planned, binding, bound, unknown, foreign (another scheduler's).
+    ``state``: active, backoff, unschedulable, gated, planned, binding, bound, unknown, foreign (another scheduler's),
+    elsewhere (another replica's of this scheduler: ask again, any of them may answer).
     """
 
     namespace: str

@@ -37,6 +37,11 @@ class _Node(msgspec.Struct, frozen=True):
     usable: bool
 
 
+def _seniority(entry: tuple[ElasticQuotaProfile, Selector]) -> tuple[str, str]:
+    profile = entry[0]
+    return profile.metadata.creation_timestamp or "", profile.key
+
+
 def tree_id_of(profile: ElasticQuotaProfile) -> str:
     """The profile's label, else FNV-1a (64 bits) of ``namespace/name`` in decimal."""
     given = keys.tree_id(profile.metadata.labels)
@@ -78,8 +83,8 @@ class Profiles:
         self.dirty = True
 
     def drop(self, key: str) -> None:
-        """A profile is gone; its quota stays."""
-        self._profiles.pop(key, None)
+        """A profile is gone; its quota stays, for the next profile that names it if there is one."""
+        self.dirty = self._profiles.pop(key, None) is not None or self.dirty
 
     def put_node(self, name: str, node: NodeBrief) -> None:
         """A node was added or changed; one whose room does not parse counts as it was."""
@@ -96,9 +101,24 @@ class Profiles:
         """A node is gone."""
         self.dirty = self._nodes.pop(name, None) is not None or self.dirty
 
+    def rivals(self) -> dict[str, str]:
+        """Profiles that name another's quota, each with the one that has it: the oldest, then the first by name."""
+        owners: dict[tuple[str, str], ElasticQuotaProfile] = {}
+        for profile, _ in sorted(self._profiles.values(), key=_seniority):
+            owners.setdefault((profile.metadata.namespace, profile.spec.quota_name), profile)
+        found = {}
+        for profile, _ in self._profiles.values():
+            owner = owners[profile.metadata.namespace, profile.spec.quota_name]
+            if owner is not profile:
+                found[profile.key] = owner.key
+        return found
+
     def steps(self, quotas: Mapping[str, ElasticQuota]) -> Iterable[Step]:
         """What is to be done so that ``quotas`` (by namespace and name) are as the profiles say."""
+        rivals = self.rivals()
         for profile, selector in self._profiles.values():
+            if profile.key in rivals:
+                continue
             if keys.tree_id(profile.metadata.labels) != tree_id_of(profile):
                 yield Step("label", profile, {"metadata": {"labels": {keys.TREE_ID: tree_id_of(profile)}}})
             wanted = self._wanted(profile, selector)

@@ -204,9 +204,18 @@ class QuotaService:
         try:
             self._profiles.put(change.key, change.new)
         except SelectorError as error:
-            self._host.log.warning("a profile is not in force", profile=change.key, error=str(error))
-            self._notes.append(note(ELASTIC_QUOTA_PROFILES, change.new.metadata, "InvalidProfile", str(error)))
-            del self._notes[:-MOST_PROBLEMS]
+            self._bad_profile(change.new, str(error))
+        if owner := self._profiles.rivals().get(change.key):
+            name = change.new.spec.quota_name
+            self._bad_profile(
+                change.new,
+                f"ElasticQuotaProfile {change.key}: spec.quotaName: quota {name} is already that of profile {owner}",
+            )
+
+    def _bad_profile(self, profile: ElasticQuotaProfile, why: str) -> None:
+        self._host.log.warning("a profile is not in force", profile=profile.key, error=why)
+        self._notes.append(note(ELASTIC_QUOTA_PROFILES, profile.metadata, "InvalidProfile", why))
+        del self._notes[:-MOST_PROBLEMS]
 
     def _on_node(self, change: Change[NodeBrief]) -> None:
         if change.new is None:

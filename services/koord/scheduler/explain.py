@@ -8,7 +8,7 @@ from koord.scheduler.engine.placement import PodInfo
 from koord.scheduler.podview import PodView
 from koord.scheduler.world import World
 
-_STATES = {"inflight": "planned", "new": "active", "elsewhere": "active"}
+_STATES = {"inflight": "planned", "new": "active"}
 
 
 class Explainer:
@@ -47,6 +47,8 @@ class Explainer:
         unit = self._world.unit_of(uid)
         if unit is None:
             return self._pending(question, pod, "planned", "being planned")
+        if unit.state == "elsewhere":
+            return self._bare(question, "elsewhere", message="another replica of the scheduler places this pod")
         return self._pending(
             question, pod, _STATES.get(unit.state, unit.state), unit.message, attempts=unit.attempts, fresh=True
         )

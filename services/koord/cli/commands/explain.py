@@ -11,6 +11,8 @@ from koord.cli.loop import run
 from koord.cli.output import print_json, show
 from koord.contracts.asks import PodExplanation
 
+_ASKED_AT_MOST = 40
+
 app = typer.Typer(no_args_is_help=True, help="Explain why something is where it is, or why it waits.")
 
 
@@ -36,8 +38,14 @@ async def _ask(cluster: options.Cluster, namespace: str, name: str) -> PodExplan
     from koord.cli.state import Reader
     from koord.contracts.asks import ExplainPod
 
+    question = ExplainPod(namespace, name)
     async with Reader(find(cluster)) as reader:
-        return await reader.ask("scheduler", "explain", ExplainPod(namespace, name), PodExplanation)
+        # Any of several schedulers may answer; only the one whose pod it is knows more than that it is not its own.
+        for _ in range(_ASKED_AT_MOST):
+            answer = await reader.ask("scheduler", "explain", question, PodExplanation)
+            if answer.state != "elsewhere":
+                break
+        return answer
 
 
 def _print(answer: PodExplanation) -> None:
