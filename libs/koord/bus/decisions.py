@@ -24,7 +24,8 @@ from koord.telemetry.logs import get_logger
 
 log = get_logger("koord.bus")
 
-ACK_WAIT_S = 30.0
+ACK_WAIT_S = 10.0
+"""What was on its way to the gateway when a connection or a server died comes again after this."""
 
 
 class DecisionPublisher:

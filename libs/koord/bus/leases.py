@@ -27,6 +27,7 @@ RENEW_S = 1.5
 MARGIN_S = 1.0
 # A role that was given back is taken within this long.
 ASK_S = 0.2
+COMPLAIN_S = 10.0
 
 
 class KvLease:
@@ -66,6 +67,7 @@ class KvLease:
             await self.release()
         self.lost = asyncio.Event()
         waited = False
+        complained = float("-inf")
         while True:
             begun = time.monotonic()
             try:
@@ -77,7 +79,9 @@ class KvLease:
                     log.info("another instance leads, standing by", role=self.role)
                     waited = True
             except (nats.errors.Error, nats.js.errors.Error, TimeoutError, BusUnavailable) as error:
-                log.warning("the lease cannot be asked for", role=self.role, error=str(error) or repr(error))
+                if begun - complained > COMPLAIN_S:
+                    complained = begun
+                    log.warning("the lease cannot be asked for", role=self.role, error=str(error) or repr(error))
             await asyncio.sleep(ASK_S)
         self._leading.set(1)
         log.info("leading", role=self.role, incarnation=self.incarnation)

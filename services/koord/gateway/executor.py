@@ -37,7 +37,7 @@ from koord.telemetry.spans import Spans
 log = get_logger("koord.gateway.executor")
 
 REMEMBERED = 20_000
-PROGRESS_S = 10.0
+PROGRESS_S = 3.0
 _ID = re.compile(rb"\xa2id(?:([\xa0-\xbf])|\xd9(.))", re.DOTALL)
 
 

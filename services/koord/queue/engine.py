@@ -267,7 +267,7 @@ class Engine:
             world.dirty_units.update(key for key, unit in world.units.items() if unit.queued or unit.refusal)
         queues, world.dirty_queues = world.dirty_queues, set()
         for name in sorted(queues):
-            self.queues.reconcile(name)
+            self._guarded(self.queues.reconcile, name)
         jobs, world.dirty_jobs = world.dirty_jobs, set()
         for uid in jobs:
             self._guarded(self.jobs.reconcile, uid)
@@ -288,7 +288,7 @@ class Engine:
         for _ in range(min(len(world.texts_wanted), TEXTS_PER_PASS)):
             if len(self.desk.outbox) >= WRITES_AT_ONCE:
                 break
-            self.units.write_text(world.texts_wanted.pop())
+            self._guarded(self.units.write_text, world.texts_wanted.pop())
         due = self.queues.publish_details()
         reported = self.reporter.write()
         paused = self._paused[0][0] if self._paused else None

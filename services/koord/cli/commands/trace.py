@@ -68,7 +68,8 @@ async def _load(cluster: options.Cluster, namespace: str, name: str, before: int
                     break
                 links = [link for span in spans for link in span.get("links", ())]
                 if not links:
-                    raise CommandError(f"{job}: --before {before}: there are only {attempt} attempts before the last")
+                    there = "is only 1 attempt" if attempt == 1 else f"are only {attempt} attempts"
+                    raise CommandError(f"{job}: --before {before}: there {there} before the last")
                 trace = links[0]
     except (aiohttp.ClientError, TimeoutError) as error:
         raise CommandError(f"trace store {target.otlp}: {error or type(error).__name__}") from error

@@ -151,12 +151,13 @@ class Checker:
     def _quota(self, quota: Any, change: Change) -> None:
         meta = quota["metadata"]
         name = meta["name"]
+        parent = ""
         if change.type == "DELETED":
             self._limits.pop(name, None)
-            return
-        self._limits[name] = amounts(quota.get("spec", {}).get("max") or {})
-        parent = meta.get("labels", {}).get("quota.scheduling.koordinator.sh/parent", "")
-        if self._parents.get(name) != parent:
+        else:
+            self._limits[name] = amounts(quota.get("spec", {}).get("max") or {})
+            parent = meta.get("labels", {}).get("quota.scheduling.koordinator.sh/parent", "")
+        if self._parents.get(name, "") != parent:
             self._parents[name] = parent
             self._admitted.clear()
             for held_by, total in self._units.values():
