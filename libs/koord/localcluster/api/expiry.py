@@ -11,7 +11,7 @@ from koord.localcluster.api.store import decode
 from koord.localcluster.clusterapi import ApiError
 
 EVENT_SECONDS = 3_600.0
-MAX_EVENTS = 20_000
+MAX_EVENTS = 10_000
 _EVERY_SECONDS = 30.0
 _YIELD_EVERY = 500
 
