@@ -147,7 +147,7 @@ def test_every_attempt_has_a_trace_linked_to_the_one_before(cluster: Up) -> None
     complete(up, name)
     judge(attempts(up, name))
     error = up.koord("trace", "job", f"{NAMESPACE}/{name}", "--before", "99", code=1)
-    assert "--before 99: there are only" in error
+    assert "--before 99: attempts before the last: 1" in error
 
 
 @pytest.mark.parametrize("service", ["queue", "scheduler", "gateway"])

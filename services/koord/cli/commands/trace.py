@@ -68,8 +68,7 @@ async def _load(cluster: options.Cluster, namespace: str, name: str, before: int
                     break
                 links = [link for span in spans for link in span.get("links", ())]
                 if not links:
-                    there = "is only 1 attempt" if attempt == 1 else f"are only {attempt} attempts"
-                    raise CommandError(f"{job}: --before {before}: there {there} before the last")
+                    raise CommandError(f"{job}: --before {before}: attempts before the last: {attempt}")
                 trace = links[0]
     except (aiohttp.ClientError, TimeoutError) as error:
         raise CommandError(f"trace store {target.otlp}: {error or type(error).__name__}") from error
