@@ -42,3 +42,9 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
             task.exception()  # seen
         raise cancelled
     return task.result()
+
+
+def cancelled() -> bool:
+    """Whether somebody wants the running task to end: a library below may have swallowed the exception that says so."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

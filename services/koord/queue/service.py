@@ -43,6 +43,7 @@ from koord.queue.engine import Engine
 from koord.queue.headroom import rate_of
 from koord.queue.settings import QueueSettings
 from koord.queue.views import RELATED_UNIT, PodBrief
+from koord.runtime.ending import cancelled
 from koord.runtime.host import Host
 from koord.runtime.service import ServiceSpec
 from koord.telemetry.metrics import gauge, histogram
@@ -233,13 +234,13 @@ class QueueService:
             await cache.synced()
         self._host.ready.open("synced")
         self._host.spawn(self._renew(), "renew")
-        while not (self._draining or _cancelled()):
+        while not (self._draining or cancelled()):
             await self._lease.acquire()
             self._host.spawn(self._until_lost(), "lease")
             await self._retire()
             self.engine.desk.tick(time.time_ns())
             self.engine.mark_all()
-            while self._lease.held and not _cancelled():
+            while self._lease.held and not cancelled():
                 await self._pass()
                 await self._sleep()
 
@@ -263,7 +264,7 @@ class QueueService:
 
     async def _renew(self) -> None:
         """Keep the leases of claims whose write is under way; who stands by keeps no more than what is there."""
-        while not _cancelled():
+        while not cancelled():
             await asyncio.sleep(RENEW_S)
             if not self._lease.held:
                 self.engine.stand_by()
@@ -378,12 +379,6 @@ class QueueService:
         except LedgerUnavailable:
             return  # tried again with the next pass; the lease is not renewed for ever
         self.engine.admission.to_release = []
-
-
-def _cancelled() -> bool:
-    """Whether somebody wants this task to end: a client library below may have swallowed the exception that says so."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _build(host: Host, settings: QueueSettings) -> QueueService:

@@ -41,7 +41,7 @@ from koord.quota.settings import QuotaSettings
 from koord.quota.special import namespace_object, special_quotas
 from koord.quota.views import NodeBrief, PodBrief, QueueBrief, UnitBrief
 from koord.quota.writes import Writes
-from koord.runtime.ending import end
+from koord.runtime.ending import cancelled, end
 from koord.runtime.freshness import FreezeGuard
 from koord.runtime.host import Host
 from koord.runtime.service import ServiceSpec
@@ -129,7 +129,7 @@ class QuotaService:
         for cache in self._caches:
             await cache.synced()
         self._host.ready.open("synced")
-        while not _cancelled():
+        while not cancelled():
             leadership = await self._host.lead("quota")
             self._fill()  # the first limits are those of the whole picture
             self._keeper.all_limits_dirty()
@@ -138,7 +138,7 @@ class QuotaService:
                 self._host.spawn(self._limits.run(leadership.epoch), "quota-limits"),
                 self._host.spawn(self._keep_filled(), "quota-runtime"),
             ]
-            while leadership.held and not _cancelled():
+            while leadership.held and not cancelled():
                 begun = time.monotonic()
                 await self._tick()
                 await asyncio.sleep(max(0.05, PERIOD_S - (time.monotonic() - begun)))
@@ -149,7 +149,7 @@ class QuotaService:
 
     async def _keep_filled(self) -> None:
         """Compute, soon after anything changed, what every quota may use; tell the ledger and the schedulers."""
-        while not _cancelled():
+        while not cancelled():
             due = self._keeper.due_s
             wait = PERIOD_S if due is None else max(0.0, min(PERIOD_S, due - time.monotonic()))
             with contextlib.suppress(TimeoutError):
@@ -387,12 +387,6 @@ def order_of(queue: QueueBrief) -> Order:
     """How a Queue hands out its units."""
     depth = integer(queue.metadata.annotations, MAX_DEPTH, -1)
     return Order(queue.spec.queue_policy in (POLICY_BLOCK, POLICY_FIFO), depth if depth >= 0 else DEPTH)
-
-
-def _cancelled() -> bool:
-    """Whether somebody wants this task to end: a client library below may have swallowed the exception that says so."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _build(host: Host, settings: QuotaSettings) -> QuotaService:
