@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import time
+from pathlib import Path
 
 import nats.errors
 import pytest
@@ -13,8 +15,18 @@ from tests.bus.conftest import Connect, until
 
 
 def pause(server: NatsServer) -> None:
+    """Returns when every thread has stopped: the signal alone lets those on another core answer a little longer."""
     assert server.pid is not None
     os.kill(server.pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 30
+    while running := [task.name for task in Path(f"/proc/{server.pid}/task").iterdir() if state(task) not in "Tt"]:
+        assert time.monotonic() < deadline, f"threads {running} go on after SIGSTOP"
+        time.sleep(0.001)
+
+
+def state(task: Path) -> str:
+    """One letter of proc(5); the name before it may hold spaces and brackets."""
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def resume(server: NatsServer) -> None:
