@@ -1,4 +1,4 @@
-"""What travels between the ledger and its clients: claims, decisions' members, observations and their answers.
+"""What travels between the ledger and its clients: claims, decisions' members, and the answers; observations beside it.
 
 The rules are spec 20 section 3.12. Amounts are whole numbers within ±2^53 (cpu in milli-cores, all else in base units):
 the ledger keeps them as doubles, which are exact that far. An amount key that an item has no limit for means 0 on a
@@ -14,6 +14,18 @@ from typing import Final, Literal
 import msgspec
 
 from koord.accounting.takes import Take
+from koord.ledger.observations import ItemClosed as ItemClosed
+from koord.ledger.observations import LimitSet as LimitSet
+from koord.ledger.observations import NodeSeen as NodeSeen
+from koord.ledger.observations import Observation as Observation
+from koord.ledger.observations import PodGone as PodGone
+from koord.ledger.observations import PodNominated as PodNominated
+from koord.ledger.observations import PodSeen as PodSeen
+from koord.ledger.observations import PodTerminating as PodTerminating
+from koord.ledger.observations import Settled as Settled
+from koord.ledger.observations import UnitGone as UnitGone
+from koord.ledger.observations import UnitSeen as UnitSeen
+from koord.ledger.observations import UnitUnbound as UnitUnbound
 from koord.ledger.reading import MAX_AMOUNT as MAX_AMOUNT
 from koord.ledger.reading import Item as Item
 from koord.ledger.reading import LedgerStatus as LedgerStatus
@@ -220,151 +232,7 @@ class ReleaseAnswer(msgspec.Struct, frozen=True):
     epoch: int = 0
 
 
-# ---- observations ----------------------------------------------------------------------------------------------------
-
-
-class NodeSeen(msgspec.Struct, frozen=True):
-    """A node exists with these limits (allocatable; a missing key is 0). ``item`` is ``node/<name>``. Opens it.
-
-    ``generation`` is the version of the node's guard, from ``koord.accounting.generation``; 0 leaves it as it is.
-    """
-
-    item: str
-    limits: Mapping[str, int]
-    resource_version: str
-    generation: int = 0
-
-
-class LimitSet(msgspec.Struct, frozen=True):
-    """The limits of a ``quota/`` or ``admitted/`` item (a missing key is unlimited), by the quota leader. Opens it."""
-
-    item: str
-    limits: Mapping[str, int]
-
-
-class ItemClosed(msgspec.Struct, frozen=True):
-    """The item takes nothing any more and goes when no record refers to it; HELD claims on a ``node/`` item end."""
-
-    item: str
-    resource_version: str = ""
-
-
-class PodSeen(msgspec.Struct, frozen=True):
-    """A live pod assigned to ``node``, charged with ``takes`` (rows 10-12; 5 or 9 if claimed for another node).
-
-    ``bumps``: guards of the terms that the pod carries or matches, raised if it was not claimed (row 11).
-    ``recharge``: what the charge depends on changed (its quota appeared), so the same version counts once more.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    node: str
-    takes: tuple[Take, ...]
-    resource_version: str
-    bumps: tuple[str, ...] = ()
-    recharge: bool = False
-
-
-class PodGone(msgspec.Struct, frozen=True):
-    """A pod deleted, terminal, or replaced by another uid under its name (rows 5, 9, 13).
-
-    An empty ``resource_version`` applies in any case (a sweep found no such pod).
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    resource_version: str = ""
-
-
-class UnitSeen(msgspec.Struct, frozen=True):
-    """A QueueUnit with non-empty ``status.admissions`` (rows 10-12); ``recharge`` as for pods."""
-
-    uid: str
-    namespace: str
-    name: str
-    takes: tuple[Take, ...]
-    resource_version: str
-    recharge: bool = False
-
-
-class UnitGone(msgspec.Struct, frozen=True):
-    """A QueueUnit deleted, succeeded or failed: its record ends for good."""
-
-    uid: str
-    namespace: str
-    name: str
-    resource_version: str = ""
-
-
-class UnitUnbound(msgspec.Struct, frozen=True):
-    """A QueueUnit whose admissions are empty (again): an OBSERVED record ends, the unit may be claimed anew.
-
-    A BINDING record stays: the admission may be under way.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    resource_version: str = ""
-
-
-class Settled(msgspec.Struct, frozen=True):
-    """The gateway settled that this BINDING pod or QueueUnit is unbound and that no write for it can succeed (row 9).
-
-    ``token`` and ``attempts`` are those of the record as it was read before the gateway was asked. Each write follows
-    an ``advance``, which counts an attempt: if the record has another token or more attempts by now, a write may have
-    followed the settling, and the record stays.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    token: int
-    attempts: int
-
-
-class PodNominated(msgspec.Struct, frozen=True):
-    """``status.nominatedNodeName`` of a pod that waits; an empty ``node``: it was cleared.
-
-    An offer for this node is noted and has no lease any more; without one the nomination is taken over as it is, for a
-    node that is open. ``takes``: what the pod would take there. ``foreign``: by another scheduler, whose nominations
-    count only against lower priorities. An empty ``group`` leaves the offer's.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    node: str
-    takes: tuple[Take, ...]
-    priority: int
-    resource_version: str
-    group: str = ""
-    foreign: bool = False
-
-
-class PodTerminating(msgspec.Struct, frozen=True):
-    """A pod has a deletion time: it is nobody's victim any more, the API counts its disruption from here on."""
-
-    uid: str
-    namespace: str
-    name: str
-
-
-Observation = (
-    NodeSeen
-    | LimitSet
-    | ItemClosed
-    | PodSeen
-    | PodGone
-    | PodNominated
-    | PodTerminating
-    | UnitSeen
-    | UnitGone
-    | UnitUnbound
-    | Settled
-)
+# ---- what observations change ----------------------------------------------------------------------------------------
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True):
