@@ -31,6 +31,7 @@ PARAMETERS = {
     "namespace": "The object's namespace, `_` for a cluster-scoped object.",
     "name": "The object's name, dots written as `_`; `_` in namespace `_` marks that the resource is listed.",
     "service": "The service that decides.",
+    "kind": "The kind of decision: bind, create, patch, delete or evict.",
     "id": "The decision's id, dots written as `_`.",
     "event": "To claims: held, binding, observed, released or expired. To gangs: ready, satisfied or rejected.",
     "tree": "The quota tree, `_` for the default one.",
@@ -40,6 +41,7 @@ PARAMETERS = {
 STREAMS = {
     "state": "JetStream `<cluster>-KOORD_STATE`, last message per subject.",
     "decision": "JetStream `<cluster>-KOORD_DECISIONS`, a work queue with one consumer, the gateway.",
+    "live": "Core NATS: a copy of what a stream without a leader does not take yet; it comes through the stream, too.",
     "quota": "JetStream `<cluster>-KOORD_QUOTA`, last message per subject.",
     "result": "Core NATS: told once.",
     "ledger": "Core NATS: a hint nobody may rely on.",

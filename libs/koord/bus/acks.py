@@ -25,6 +25,7 @@ import msgspec
 from koord.bus.client import HotClient, status_of
 from koord.bus.errors import BusOverflow, BusTimeout, BusUnavailable, PublishRefused
 from koord.bus.flights import Flight, Ghosts, PubAck, first_of_each_stream, newest_by_subject, stream_key
+from koord.bus.livecopies import LiveCopies
 from koord.telemetry.logs import get_logger
 
 log = get_logger("koord.bus")
@@ -47,7 +48,8 @@ _MASK = (1 << _SHIFT) - 1
 class Acks:
     """The acknowledgement layer of one connection.
 
-    ``missing`` says whether there is no stream for a subject at all, ``prepare`` then makes the streams.
+    ``missing`` says whether there is no stream for a subject at all, ``prepare`` then makes the streams. ``live_name``
+    gives the subject on which a late message is copied ("": nowhere, see :mod:`koord.bus.livecopies`).
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Acks:
         ack_timeout: float = 2.0,
         missing: Callable[[str], Awaitable[bool]] | None = None,
         prepare: Callable[[], Awaitable[None]] | None = None,
+        live_name: Callable[[str], str] = lambda subject: "",
     ) -> None:
         self._client = client
         self._limit = limit
@@ -85,6 +88,7 @@ class Acks:
         self._overtook: dict[str, tuple[int, int]] = {}
         self._ghosts = Ghosts()
         self._haunted = self._ghosts.newest
+        self.copies = LiveCopies(client, live_name)
         self._retry_task: asyncio.Task[None] | None = None
         self._look_task: asyncio.Task[None] | None = None
         self._look_at = 0.0
@@ -113,18 +117,23 @@ class Acks:
         latest: bool = False,
         raw: bool = False,
         on_fail: Callable[[str], None] | None = None,
+        live: bool = False,
     ) -> "asyncio.Future[int]":
         """Send one message; the future resolves to its sequence in the stream.
 
         ``timeout`` seconds (None: never) bound the whole, reconnects included. ``raw``: any reply will do (double
-        acks); the future then resolves to 0. ``on_fail`` hears the subject of a message that fails. BusOverflow beyond
-        the bound of the backlog, BusError for a bad subject.
+        acks); the future then resolves to 0. ``on_fail`` hears the subject of a message that fails. ``live``: in a NATS
+        cluster it also goes out once as a core message when the stream does not confirm it soon. BusOverflow beyond the
+        bound of the backlog, BusError for a bad subject.
         """
         if self._closed:
             raise BusUnavailable(f"{subject}: the connection is closed")
-        deadline = float("inf") if timeout is None else self._loop.time() + timeout
+        now = self._loop.time()
+        deadline = float("inf") if timeout is None else now + timeout
         order = self._last = self._last + 1
-        flight = Flight(self._loop.create_future(), subject, headers, payload, deadline, latest, raw, order, on_fail)
+        flight = Flight(
+            self._loop.create_future(), subject, headers, payload, deadline, latest, raw, order, on_fail, live, now
+        )
         if self._backlog_bytes + flight.size > self._backlog_limit and not self._goes_at_once():
             raise BusOverflow(
                 f"{subject}: {self._backlog_bytes} bytes wait for the server already; wait for room() first"
@@ -148,10 +157,16 @@ class Acks:
     def pause(self) -> None:
         """The connection is gone: keep what is in flight, send nothing."""
         self._paused = True
+        self.copies.lost()
+
+    def reconnected(self) -> None:
+        """The connection is back, the streams are not known to be: what waits goes live at least."""
+        self.copies.reconnected(self._everything(), self._overtook)
 
     def resume(self) -> None:
         """The connection is back and the streams exist: send again what was in flight, then go on."""
         self._paused = False
+        self.copies.prepared()
         flights = sorted((*self._flight.values(), *self._retry), key=lambda flight: flight.order)
         self._flight.clear()
         self._retry.clear()
@@ -195,6 +210,8 @@ class Acks:
             self._backlog_bytes += flight.size
         if flight.latest and self._haunted:
             self._ghosts.published(flight)
+        if self.copies.active:
+            self.copies.published(flight)
         if self._timer is None:
             self._timer = self._loop.call_later(SWEEP_S, self._sweep)
 
@@ -388,7 +405,8 @@ class Acks:
         now = self._loop.time()
         expired = 0
         lowest = self._last + 1
-        for flight in tuple(self._everything()):
+        everything = tuple(self._everything())
+        for flight in everything:
             if flight.order < lowest:
                 lowest = flight.order
             if flight.future.done():
@@ -403,6 +421,7 @@ class Acks:
             self._overtook = {key: value for key, value in self._overtook.items() if value[0] > lowest}
         if self._haunted:
             self._ghosts.forget(now)
+        self.copies.look(everything, self._overtook, now)
         if not self._paused:
             self._try_late(now)
             self._pump()

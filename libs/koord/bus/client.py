@@ -157,6 +157,11 @@ class HotClient(Client):
         server = self._current_server
         return server.uri.netloc if server is not None else None
 
+    @property
+    def cluster_name(self) -> str:
+        """The name of the NATS cluster that the server belongs to, "" for a single server."""
+        return str(self._server_info.get("cluster") or "")
+
     async def move_on(self) -> None:
         """Leave this server for another one, although the connection stands."""
         self._lose()

@@ -3,9 +3,10 @@
 Several servers may be given; a lost connection moves to another one, and so does one whose server is cut off from its
 cluster (:mod:`koord.bus.failover`).
 
-After a reconnect, in this order: the streams are made sure to exist (the server may have lost its store), what waited
-for a confirmation is sent again, then every ``on_reconnect`` hook runs (caches replay, pull loops ask anew). While the
-connection is away nothing is lost that a caller holds a future for; core messages are hints and may be.
+After a reconnect, in this order: in a NATS cluster a live copy of what waits goes out, the streams are made sure to
+exist (the server may have lost its store), what waited for a confirmation is sent again, then every ``on_reconnect``
+hook runs (caches replay, pull loops ask anew). While the connection is away nothing is lost that a caller holds a
+future for; core messages are hints and may be.
 """
 
 import asyncio
@@ -128,7 +129,15 @@ class Bus:
             await client.close()
             raise BusUnavailable(f"NATS at {url}: {bus._complaint or error or 'no answer'}") from error
         bus._connecting = False
-        bus.acks = Acks(client, limit=limit, ack_timeout=ack_timeout, missing=bus.missing, prepare=bus.prepare)
+        bus.clustered = bool(client.cluster_name)
+        bus.acks = Acks(
+            client,
+            limit=limit,
+            ack_timeout=ack_timeout,
+            missing=bus.missing,
+            prepare=bus.prepare,
+            live_name=bus._live_name,
+        )
         bus.spawn(Probe(client, url).run())
         return bus
 
@@ -166,6 +175,9 @@ class Bus:
             return False
         return names.error is None and not names.streams
 
+    def _live_name(self, subject: str) -> str:
+        return self.subjects.live_of(subject) if self.clustered else ""
+
     async def _run_prepare(self) -> None:
         for hook in list(self._prepare.values()):
             await hook()
@@ -193,10 +205,11 @@ class Bus:
         *,
         timeout: float | None = 30.0,
         latest: bool = False,
+        live: bool = False,
     ) -> "asyncio.Future[int]":
         """Publish into a stream; the future resolves to the sequence once stored (see :mod:`koord.bus.acks`)."""
         block = header_block(header) if header is not None else b""
-        return self.acks.publish(subject, payload, block, timeout=timeout, latest=latest)
+        return self.acks.publish(subject, payload, block, timeout=timeout, latest=latest, live=live)
 
     async def room(self) -> None:
         """Back-pressure of :meth:`publish_acked`."""
@@ -351,6 +364,7 @@ class Bus:
             self._recovering = asyncio.create_task(self._recover(), name="bus-recover")
 
     async def _recover(self) -> None:
+        self.acks.reconnected()
         delay = 0.1
         while True:
             try:

@@ -38,10 +38,13 @@ class Flight:
 
     __slots__ = (
         "attempts",
+        "copied",
         "deadline",
+        "first",
         "future",
         "headers",
         "latest",
+        "live",
         "on_fail",
         "order",
         "payload",
@@ -62,6 +65,8 @@ class Flight:
         raw: bool,
         order: int,
         on_fail: Callable[[str], None] | None,
+        live: bool = False,
+        first: float = 0.0,
     ) -> None:
         self.future = future
         self.on_fail = on_fail
@@ -75,6 +80,10 @@ class Flight:
         self.raw = raw
         self.sent = 0.0
         self.attempts = 0
+        # Whether a live copy is wanted when it waits for long, since when it waits, and whether there was one.
+        self.live = live
+        self.first = first
+        self.copied = False
 
     def done(self, sequence: int) -> None:
         """Stored, as number ``sequence``."""
@@ -90,6 +99,7 @@ class Flight:
 
     def follow(self, newer: "Flight") -> None:
         """Resolve as ``newer`` is resolved, which supersedes this one."""
+        newer.first = min(newer.first, self.first)  # the object has waited since then
 
         def copy(done: "asyncio.Future[int]") -> None:
             if done.cancelled():

@@ -88,7 +88,9 @@ class StatePublisher:
         token = _token(resource)
         self._used.add(token)
         subject = self._bus.subjects.state(token, namespace, name)
-        return self._bus.acks.publish(subject, body, headers, timeout=None, latest=True, on_fail=self._failed)
+        return self._bus.acks.publish(
+            subject, body, headers, timeout=None, latest=True, on_fail=self._failed, live=name != MARKER
+        )
 
     async def room(self) -> None:
         """Back-pressure: wait until a message would go out at once. Await it before each publish of a long loop."""

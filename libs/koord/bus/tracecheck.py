@@ -44,7 +44,7 @@ class TraceCheck:
             self._complain(name, f"{name}: not in the catalogue of messages")
             return
         self.seen[kind.name] = self.seen.get(kind.name, 0) + 1
-        allowed = STATE_HEADERS if kind.name == "State" else OTHER_HEADERS
+        allowed = STATE_HEADERS if kind.name in ("State", "LiveState") else OTHER_HEADERS
         for header in header_names(headers):
             if header not in allowed:
                 self._complain(f"{kind.name} {header}", f"{name}: {kind.name} carries the header {header}")

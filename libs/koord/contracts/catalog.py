@@ -45,6 +45,13 @@ CATALOG: tuple[MessageKind, ...] = (
         "An API object as the API server sent it, less managedFields; header Koord: type, resourceVersion, epoch.",
         exempt="the object itself carries its trace in the annotation koord.sh/traceparent",
     ),
+    MessageKind(
+        "LiveState",
+        "live.state.{token}.{namespace}.{name}",
+        "gateway",
+        "A copy of a State message, sent while the state stream confirms nothing (NATS cluster only).",
+        exempt="the object itself carries its trace in the annotation koord.sh/traceparent",
+    ),
     MessageKind("Bind", "decision.{service}.bind", "scheduler", "Bind the members of one claim.", Bind),
     MessageKind("Create", "decision.{service}.create", "queue, quota", "Create an object.", Create),
     MessageKind("Patch", "decision.{service}.patch", "queue, quota, scheduler", "Patch an object.", Patch),

@@ -78,6 +78,22 @@ class Subjects(msgspec.Struct, frozen=True):
         """What the state stream captures."""
         return f"koord.{self.cluster}.state.>"
 
+    # Live copies --------------------------------------------------------------------------------------------------
+
+    def live_of(self, subject: str) -> str:
+        """Where a message on ``subject`` is copied to while its stream has no leader; no stream captures that."""
+        root = len(self.cluster) + 7
+        return f"koord.{self.cluster}.live.{subject[root:]}"
+
+    def live_state_of(self, token: str) -> str:
+        """Live copies of every object of one resource."""
+        return f"koord.{self.cluster}.live.state.{token}.>"
+
+    @property
+    def live_decision_all(self) -> str:
+        """Live copies of every decision."""
+        return f"koord.{self.cluster}.live.decision.>"
+
     # Decisions and their results ----------------------------------------------------------------------------------
 
     def decision(self, service: str, kind: str) -> str:
