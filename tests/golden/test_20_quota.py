@@ -12,7 +12,8 @@ from koord.kube.quotas import ElasticQuota, ElasticQuotaProfile, ElasticQuotaSpe
 from koord.quota.filling import Segments, fill, fill_one
 from koord.quota.overuse import Candidate, victims
 from koord.quota.profiles import Profiles
-from koord.quota.runtime import QuotaRow, RuntimeTree
+from koord.quota.runtime import RuntimeTree
+from koord.quota.shape import QuotaRow
 from koord.quota.views import NodeBrief
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Placed

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from koord.quota.filling import Ints
 from koord.quota.idle import HOLD_S, IdleRoom, Order
-from koord.quota.runtime import QuotaRow, RuntimeTree
+from koord.quota.runtime import RuntimeTree
+from koord.quota.shape import QuotaRow
 from koord.quota.usage import Usage
 from koord.quota.waiting import Rank
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koord.quota.filling import Segments, fill, fill_one
-from koord.quota.runtime import LARGEST, QuotaRow, RuntimeTree
+from koord.quota.runtime import LARGEST, RuntimeTree
+from koord.quota.shape import QuotaRow
 from tests.reference.quota import Child, Quota, run_tree, water_fill
 
 SMALL = st.integers(0, 40)

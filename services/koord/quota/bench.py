@@ -12,7 +12,8 @@ import statistics
 import time
 
 from koord.contracts.bench import BenchResult, Parameters, Scenario
-from koord.quota.runtime import QuotaRow, RuntimeTree
+from koord.quota.runtime import RuntimeTree
+from koord.quota.shape import QuotaRow
 
 DEPTH = 5
 FULL_MS = 50.0

@@ -15,7 +15,8 @@ from koord.kube.protocol import quota as keys
 from koord.kube.quantity import QuantityError
 from koord.quota.filling import Ints
 from koord.quota.idle import IdleRoom, Order
-from koord.quota.runtime import QuotaRow, RuntimeTree
+from koord.quota.runtime import RuntimeTree
+from koord.quota.shape import QuotaRow
 from koord.quota.waiting import Lines
 
 _ANY = Order()

@@ -1,38 +1,23 @@
 """Trees of quotas as columns: requests up, runtime down (spec 20 sections 3.7 and 3.8), all or only what changed.
 
-One row per quota, level by level, the children of a parent side by side and in the order of their names; one line per
-resource. A level is filled in one pass. When a few quotas change, only their paths are summed up again, and only the
-groups are filled again whose children or whose total came out different.
+One row per quota, as :mod:`koord.quota.shape` orders them; one line per resource. A level is filled in one pass. When a
+few quotas change, only their paths are summed up again, and only the groups are filled again whose children or whose
+total came out different.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from koord.quota.filling import Flags, Ints, Segments, fill
+from koord.quota.shape import QuotaRow, Shape
 
 NO_LIMIT = 2**62
 LARGEST = 2**53
 """Amounts of quotas are counted up to here; weights and totals up to :data:`NO_LIMIT`."""
 FEW = 256
 """Up to so many changed quotas are summed up path by path; more of them, level by level."""
-
-
-class QuotaRow(msgspec.Struct, frozen=True):
-    """A quota as the filling needs it. ``parent`` names another row; where there is none, the row is a top of ``tree``.
-
-    A resource missing in ``max`` is not limited; ``weight`` is what it shares its parent's rest by, usually max.
-    """
-
-    name: str
-    parent: str
-    min: Mapping[str, int]
-    max: Mapping[str, int]
-    weight: Mapping[str, int]
-    lends: bool = True
-    tree: str = ""
 
 
 class RuntimeTree:
@@ -42,10 +27,11 @@ class RuntimeTree:
         self, rows: Iterable[QuotaRow], resources: Iterable[str] = (), *, guarantee: bool = False, scale: bool = True
     ) -> None:
         self._guarantee, self._scale = guarantee, scale
-        levels, parents, trees = _levels(rows)
-        ordered = [row for level in levels for row in level]
-        self.names = [row.name for row in ordered]
-        self.row = {name: at for at, name in enumerate(self.names)}
+        shape = Shape(rows)
+        ordered, trees = shape.rows, shape.trees
+        self.names, self.row, self.parent = shape.names, shape.row, shape.parent
+        self._spans, self._first, self._last, self._owner = shape.spans, shape.first, shape.last, shape.owner
+        self._group, self._group_of = shape.group, shape.group_of
         self.resources = sorted(
             set(resources).union(*(amounts for row in ordered for amounts in (row.min, row.max, row.weight)))
         )
@@ -55,43 +41,18 @@ class RuntimeTree:
         self._most = self._column([row.max for row in ordered], LARGEST, missing=NO_LIMIT)
         self._weight = self._column([row.weight for row in ordered], NO_LIMIT)
         self._lends = np.array([row.lends for row in ordered], dtype=np.bool_)
-        shape = self._least.shape
-        self._own = np.zeros(shape, np.int64)
-        self._own_used = np.zeros(shape, np.int64)
-        self.occupied = np.zeros(shape, np.int64)
-        self._request = np.zeros(shape, np.int64)
-        self._limited = np.zeros(shape, np.int64)
-        self._guaranteed = np.zeros(shape, np.int64)
-        self._runtime = np.zeros(shape, np.int64)
+        size = self._least.shape
+        self._own = np.zeros(size, np.int64)
+        self._own_used = np.zeros(size, np.int64)
+        self.occupied = np.zeros(size, np.int64)
+        self._request = np.zeros(size, np.int64)
+        self._limited = np.zeros(size, np.int64)
+        self._guaranteed = np.zeros(size, np.int64)
+        self._runtime = np.zeros(size, np.int64)
         self._total = np.zeros((len(self.resources), len(trees)), np.int64)
         self._known = np.zeros(self._total.shape, np.bool_)
-        self._place(levels, parents)
         self._dirty: set[int] = set()
         self._everything = True
-
-    def _place(self, levels: Sequence[Sequence[QuotaRow]], parents: Sequence[Sequence[int]]) -> None:
-        """Number the groups: siblings have one, in level order; group g is rows ``_first[g]`` to ``_last[g]``."""
-        self._group = np.zeros(len(self.names), np.int64)
-        self._group_of = np.full(len(self.names), -1, np.int64)  # the group of a row's children
-        first: list[int] = []
-        owner: list[int] = []
-        self._spans: list[tuple[int, int, int, int]] = []  # per level: rows from, to, groups from, to
-        at = 0
-        for depth, level in enumerate(levels):
-            begin, groups = at, len(first)
-            for i in range(len(level)):
-                if not i or parents[depth][i] != parents[depth][i - 1]:
-                    first.append(at)
-                    owner.append(parents[depth][i])
-                    if depth:
-                        self._group_of[parents[depth][i]] = len(first) - 1
-                self._group[at] = len(first) - 1
-                at += 1
-            self._spans.append((begin, at, groups, len(first)))
-        self._first = np.array(first, np.int64)
-        self._last = np.array([*first[1:], at], np.int64) if first else self._first
-        self._owner = np.array(owner, np.int64)
-        self.parent = self._owner[self._group] if first else np.zeros(0, np.int64)
 
     # Inputs ---------------------------------------------------------------------------------------------------------
 
@@ -367,35 +328,3 @@ def _added(to: Ints, amounts: Ints, starts: Ints) -> Ints:
     about = np.add.reduceat(amounts.astype(np.float64), starts, axis=1)
     exact = to + np.add.reduceat(amounts, starts, axis=1)
     return np.where(about > LARGEST, LARGEST, np.minimum(exact, LARGEST))
-
-
-def _levels(rows: Iterable[QuotaRow]) -> tuple[list[list[QuotaRow]], list[list[int]], list[str]]:
-    """Rows by depth, siblings together and by name; the position of each one's parent, or ``-1 - tree`` at the top.
-
-    Rows in a cycle of parents are not reached from any top, and left out.
-    """
-    children: dict[str, list[QuotaRow]] = {}
-    every = {row.name: row for row in rows}
-    tops: dict[str, list[QuotaRow]] = {}
-    for row in sorted(every.values(), key=lambda row: row.name):
-        if row.parent in every:
-            children.setdefault(row.parent, []).append(row)
-        else:
-            tops.setdefault(row.tree, []).append(row)
-    trees = sorted(tops)
-    level = [row for tree in trees for row in tops[tree]]
-    parents = [-1 - at for at, tree in enumerate(trees) for _ in tops[tree]]
-    levels, above = [], []
-    position = 0
-    while level:
-        levels.append(level)
-        above.append(parents)
-        below: list[QuotaRow] = []
-        parents = []
-        for at, row in enumerate(level):
-            mine = children.get(row.name, ())
-            below.extend(mine)
-            parents.extend([position + at] * len(mine))
-        position += len(level)
-        level = below
-    return levels, above, trees
