@@ -28,7 +28,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from koord.bus.client import header_value, status_of
 from koord.bus.connection import Bus
 from koord.bus.ending import end
-from koord.bus.errors import BusError
+from koord.bus.errors import BusError, BusUnavailable
 from koord.telemetry.logs import get_logger
 
 log = get_logger("koord.bus")
@@ -39,6 +39,8 @@ HEARTBEAT_S = 0.5
 SILENT_BEATS = 5
 # How long a replica may lag behind the leader before another consumer is tried.
 LAG_S = 5.0
+# The server's error code for a stream that does not exist.
+NO_STREAM = 10059
 BACKLOG_MESSAGES = 20_000
 BACKLOG_BYTES = 32 << 20
 
@@ -106,6 +108,18 @@ class OrderedReader:
         finally:  # also when whoever closes is cancelled: nobody may be subscribed whom no task reads for
             self._leave()
         self._task = None
+
+    @property
+    def position(self) -> int:
+        """The stream's number of the last message that was told; 0 right after a start."""
+        return self._position
+
+    async def last(self) -> int:
+        """The number of the last message of ours that the stream has now, by its leader; BusUnavailable."""
+        try:
+            return await self._last_sequence()
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            raise BusUnavailable(f"stream {self._stream}: {error or type(error).__name__}") from error
 
     def restart(self, why: str) -> None:
         """Begin again with a replay."""
@@ -178,7 +192,9 @@ class OrderedReader:
         """The number of the last message of ours that the stream's leader has; 0 if there is none."""
         try:
             message = await self._bus.js_quick.get_last_msg(self._stream, self._filter, direct=False)
-        except nats.js.errors.NotFoundError:
+        except nats.js.errors.NotFoundError as error:
+            if error.err_code == NO_STREAM:
+                raise
             return 0
         return message.seq or 0
 

@@ -156,6 +156,18 @@ class StateCache(Generic[T]):
             self._progress.clear()
             await self._progress.wait()
 
+    async def level(self) -> None:
+        """Wait until the picture is complete and holds all that the stream holds now. BusUnavailable: nobody says."""
+        last = await self._reader.last()
+        while not self.is_synced or self._reader.position < last:
+            self._progress.clear()
+            await self._progress.wait()
+
+    @property
+    def position(self) -> int:
+        """The stream's number up to which the resource was read; 0 while a replay begins."""
+        return self._reader.position
+
     @property
     def is_synced(self) -> bool:
         """Whether the picture is complete right now (False again while a replay runs)."""
@@ -252,6 +264,7 @@ class StateCache(Generic[T]):
 
     def pause(self) -> None:
         """The end of a slice."""
+        self._progress.set()
         if self._batch:
             batch, self._batch = self._batch, []
             if self._on_batch is not None:
