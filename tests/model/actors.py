@@ -154,14 +154,11 @@ class Scheduler:
         driver = self.service._driver
         now = time.monotonic() + later_s
         try:
-            await driver.give_back_unanswered()
-            driver._advance(now)
             driver._queue.wake(driver._world.events, now)
             driver._world.events.clear()
-            units = driver._queue.pop(BATCH, now)
-            planned = await driver._planner.plan(units) if units else []
+            planned = await driver.turn(now)
             if planned:
-                await driver._claim(planned, time.time_ns(), time.time_ns())
+                await driver.rounds.claim(planned, time.time_ns(), time.time_ns())
         finally:
             self.planning = False
 

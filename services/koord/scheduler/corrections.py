@@ -5,6 +5,7 @@ taken; the columns and the quota books are masked to that until a hint tells tha
 """
 
 from collections import deque
+from collections.abc import Iterable
 
 from koord.contracts.ledger import LedgerHint
 from koord.scheduler.framework.events import ClusterEvent
@@ -48,6 +49,11 @@ class Corrections:
             masked |= {f"quota/{name}" for name in quota.corrected}
         for item in masked.intersection(hint.items) if hint.items else masked:
             self._end(item)
+
+    def lift(self, items: Iterable[str]) -> None:
+        """End masks of node items that do not hold for whoever is planned next: the room is kept for it."""
+        for item in items:
+            self._world.engine.cluster.uncorrect(item.partition("/")[2])
 
     @property
     def next_time(self) -> float | None:

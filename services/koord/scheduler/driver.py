@@ -93,6 +93,8 @@ class Driver:
             began = time.time_ns()
             now = time.monotonic()
             planned = await self.turn(now)
+            if not self.ledger_open.is_set() and not planned:
+                continue
             if planned is None:
                 await self._sleep(now)
             elif planned:

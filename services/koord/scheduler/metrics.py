@@ -21,6 +21,7 @@ unschedulable = gauge(
 cache_size = gauge("scheduler_cache_size", "Objects held", ("type",))
 waiting_groups = gauge("scheduler_waiting_gang_group_number", "Gang groups that hold room and wait for members")
 claims = counter("koord_ledger_claim", "Claims by their answer", ("result", "kind"))
+nominations = counter("koord_ledger_nomination", "Nominations asked for, by their answer", ("result", "kind"))
 claim_seconds = histogram("koord_ledger_claim_seconds", "Round trip of a batch of claims")
 conflicts = counter("koord_ledger_conflict", "What claims were short of", ("item",))
 open_claims = gauge("koord_ledger_open_claims", "Claims of this scheduler that are not settled", ("state",))

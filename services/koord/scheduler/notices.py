@@ -50,6 +50,10 @@ class Notices:
         """A warning about any object."""
         self._add(target, "Warning", reason, message, "Scheduling", kind=kind, api_version=api_version)
 
+    def inform(self, target: ObjectRef, kind: str, reason: str, message: str, *, api_version: str = "v1") -> None:
+        """Something about any object that is worth knowing and no trouble."""
+        self._add(target, "Normal", reason, message, "Scheduling", kind=kind, api_version=api_version)
+
     def forget(self, uid: str) -> None:
         """The pod is gone."""
         self._told.pop(uid, None)
