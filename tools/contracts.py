@@ -88,7 +88,8 @@ def asyncapi() -> dict[str, Any]:
     messages: dict[str, Any] = {}
     replies = [kind for kind in CATALOG if kind.subject == REPLY]
     for kind in CATALOG:
-        messages[kind.name] = _message(kind)
+        if not kind.copies:
+            messages[kind.name] = _message(kind)
         if kind.subject == REPLY:
             continue
         name = _lower(kind.name)
@@ -97,7 +98,7 @@ def asyncapi() -> dict[str, Any]:
             "action": "send",
             "channel": {"$ref": f"#/channels/{name}"},
             "summary": f"Sent by: {kind.sender}.",
-            "messages": [{"$ref": f"#/channels/{name}/messages/{kind.name}"}],
+            "messages": [{"$ref": f"#/channels/{name}/messages/{one}"} for one in kind.copies or (kind.name,)],
         }
         if kind.subject.startswith("ask."):
             channels[f"{name}Reply"] = {
@@ -133,7 +134,7 @@ def _channel(kind: MessageKind) -> dict[str, Any]:
     return {
         "address": address,
         "description": STREAMS[kind.subject.partition(".")[0]],
-        "messages": {kind.name: {"$ref": f"#/components/messages/{kind.name}"}},
+        "messages": {one: {"$ref": f"#/components/messages/{one}"} for one in kind.copies or (kind.name,)},
         "parameters": {name: {"description": PARAMETERS[name]} for name in names},
     }
 

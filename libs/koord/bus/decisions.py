@@ -3,6 +3,8 @@
 A decision is on its way once :meth:`DecisionPublisher.publish` returned: JetStream keeps it until the gateway has
 executed and acknowledged it. Results are core messages, told once; the state stream shows the object itself, so a lost
 result costs only the hint. Every message carries exactly the header ``traceparent``.
+
+In a NATS cluster decisions go on while their stream or its consumer has no leader (:mod:`koord.bus.livedecisions`).
 """
 
 import asyncio
@@ -14,10 +16,12 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from koord.bus.client import header_block, header_value
 from koord.bus.connection import TRACEPARENT, Bus
+from koord.bus.ending import end
 from koord.bus.errors import BusError, BusTimeout, BusUnavailable
+from koord.bus.livedecisions import Bypass, LiveDecisions
 from koord.bus.pull import Pulled, PullLoop, delivered
 from koord.contracts.codec import ContractError, decode, decode_decision, encode
-from koord.contracts.decisions import KINDS, Decision
+from koord.contracts.decisions import KINDS, Decision, RecordEvents
 from koord.contracts.results import Result
 from koord.telemetry.context import TraceContext
 from koord.telemetry.logs import get_logger
@@ -46,6 +50,8 @@ class DecisionPublisher:
             encode(decision),
             header_block((TRACEPARENT, trace.traceparent)),
             timeout=timeout,
+            # An Event that was counted twice would be wrong, one that comes later is not.
+            live=not isinstance(decision, RecordEvents),
         )
 
     async def publish(self, decision: Decision, trace: TraceContext, *, timeout: float | None = 30.0) -> None:
@@ -108,14 +114,18 @@ class Delivery:
     """One decision handed to the gateway, decoded or with the error that says why not.
 
     ``delivered`` counts deliveries, this one included. Exactly one of ``ack``, ``nak`` and ``term`` ends it.
+
+    One that did not come from the consumer does not ``settle``: ``ack`` and the others do nothing, the consumer brings
+    the decision again. If it is not ``stored`` either, it came from its publisher, which still tries to get it stored.
     """
 
-    __slots__ = ("_bus", "_headers", "_reply", "body", "decision", "error", "kind", "service", "subject")
+    __slots__ = ("_bus", "_headers", "_reply", "body", "decision", "error", "kind", "service", "stored", "subject")
 
     def __init__(self, bus: Bus, pulled: Pulled) -> None:
         self._bus = bus
         self._headers = pulled.headers
         self._reply = pulled.reply
+        self.stored = pulled.stored
         self.subject = pulled.subject.decode()
         # koord.<cluster>.decision.<service>.<kind>
         parts = self.subject.split(".")
@@ -140,37 +150,48 @@ class Delivery:
         return TraceContext.parse(header_value(self._headers, b"traceparent"))
 
     @property
+    def settles(self) -> bool:
+        """Whether the queue hears what becomes of it."""
+        return bool(self._reply)
+
+    @property
     def delivered(self) -> int:
         """How often it was handed out, this time included."""
-        return delivered(self._reply)
+        return delivered(self._reply) if self._reply else 1
 
     def ack(self) -> None:
         """Executed (or settled otherwise): the stream forgets it. If the ack is lost, the decision comes again."""
-        self._bus.nc.send(self._reply.decode(), "", b"", b"+ACK")
+        self._answer(b"+ACK")
 
     async def ack_confirmed(self, timeout: float = 5.0) -> None:
         """Acknowledge and wait until the server has noted it. BusTimeout."""
-        await self._bus.acks.publish(self._reply.decode(), b"+ACK", timeout=timeout, raw=True)
+        if self._reply:
+            await self._bus.acks.publish(self._reply.decode(), b"+ACK", timeout=timeout, raw=True)
 
     def nak(self, delay: float = 0.0) -> None:
         """Not now: deliver again after ``delay`` seconds."""
         body = b'-NAK {"delay": %d}' % int(delay * 1e9) if delay > 0 else b"-NAK"
-        self._bus.nc.send(self._reply.decode(), "", b"", body)
+        self._answer(body)
 
     def in_progress(self) -> None:
         """Still at it: the wait for the acknowledgement starts afresh."""
-        self._bus.nc.send(self._reply.decode(), "", b"", b"+WPI")
+        self._answer(b"+WPI")
 
     def term(self, reason: str = "") -> None:
         """Never deliver it again, although it was not executed."""
-        self._bus.nc.send(self._reply.decode(), "", b"", f"+TERM {reason}".rstrip().encode())
+        self._answer(f"+TERM {reason}".rstrip().encode())
+
+    def _answer(self, word: bytes) -> None:
+        if self._reply:
+            self._bus.nc.send(self._reply.decode(), "", b"", word)
 
 
 class DecisionConsumer:
     """The gateway leader's end of the work queue.
 
     ``max_ack_pending`` bounds what is handed out and not settled; ``ack_wait`` seconds without an acknowledgement or
-    ``in_progress`` bring a decision again.
+    ``in_progress`` bring a decision again. ``live`` is where decisions come from that the stream has not confirmed;
+    without one the consumer alone counts.
     """
 
     def __init__(
@@ -181,15 +202,26 @@ class DecisionConsumer:
         ack_wait: float = ACK_WAIT_S,
         max_ack_pending: int = 8192,
         ahead: int = 512,
+        live: LiveDecisions | None = None,
     ) -> None:
         self._bus = bus
         self._durable = durable
         self._ack_wait = ack_wait
         self._max_ack_pending = max_ack_pending
         self._loop = PullLoop(bus, bus.subjects.decisions_stream, durable, self._ensure, ahead=ahead)
+        self._live = live
+        self._bypass: asyncio.Task[None] | None = None
+
+    def look_past(self) -> None:
+        """Hand on what comes live and, until the consumer is made, what the stream holds. :meth:`start` does so too."""
+        if self._live is not None and self._bypass is None:
+            subjects = self._bus.subjects
+            bypass = Bypass(self._bus, self._loop, self._live, subjects.decisions_stream, subjects.decision_all)
+            self._bypass = asyncio.create_task(bypass.run(), name="bus-bypass")
 
     async def start(self) -> None:
         """Make the consumer and begin to pull."""
+        self.look_past()
         await self._loop.start()
 
     async def batches(self) -> AsyncIterator[list[Delivery]]:
@@ -205,6 +237,7 @@ class DecisionConsumer:
 
     async def close(self) -> None:
         """Pull no more; what waited unseen is given back at once."""
+        await end(self._bypass)
         await self._loop.close()
 
     async def _ensure(self) -> None:

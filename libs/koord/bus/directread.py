@@ -1,7 +1,7 @@
 """Reading a stream without its leader: Direct Get is answered by any replica that is up, also while none leads.
 
-A replica that lags answers with less, never with something else; whoever reads on from the last sequence misses nothing.
-A stream that does not exist answers nobody (503), one that has nothing from there on says so at once.
+A replica that lags answers with less, never with something else; whoever reads on from the last sequence misses
+nothing. A stream that does not exist answers nobody (503), one that has nothing from there on says so at once.
 """
 
 import asyncio
@@ -27,7 +27,14 @@ class Stored(NamedTuple):
 
 
 async def read_stored(
-    bus: Bus, stream: str, filter_subject: str, first: int, *, most: int = 500, most_bytes: int = 0, timeout: float = 5.0
+    bus: Bus,
+    stream: str,
+    filter_subject: str,
+    first: int,
+    *,
+    most: int = 500,
+    most_bytes: int = 0,
+    timeout: float = 5.0,
 ) -> list[Stored]:
     """The messages on ``filter_subject`` from sequence ``first`` on, at most ``most``; empty if the replica has none.
 

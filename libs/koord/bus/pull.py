@@ -6,12 +6,13 @@ are delivered at least once: what is not acknowledged within the consumer's ``ac
 
 A consumer that does not answer has lost its leader, or is gone. It is asked anew ten times a second, for a leader that
 is elected knows nothing of what its predecessor was asked; only when JetStream says that there is no such consumer is
-it made again.
+it made again. Until it answers the loop is ``blind``; what others find on the way may be put in with ``push``.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -30,18 +31,24 @@ EXPIRES_S = 20.0
 HEARTBEAT_S = 0.5
 # Beats without a sign of life before the consumer is given up; counted, not timed: our own loop may have stood still.
 SILENT_BEATS = 5
+# After so many there may be no leader: reason enough to look past the consumer, not to trouble it.
+BLIND_BEATS = 2
 ASK_AGAIN_S = 0.1
 LOOK_S = 1.0
 COMPLAIN_S = 5.0
 
 
 class Pulled(NamedTuple):
-    """One message as it came: acknowledge it on ``reply``."""
+    """One message as it came: acknowledge it on ``reply`` (empty: it did not come from the consumer).
+
+    ``stored``: the stream is known to hold it.
+    """
 
     subject: bytes
     reply: bytes
     headers: bytes | None
     body: bytes
+    stored: bool = True
 
 
 class _Next(msgspec.Struct, omit_defaults=True):
@@ -80,6 +87,25 @@ class PullLoop:
         self._mending: asyncio.Task[None] | None = None
         self._closed = False
         self._ready = False
+        # Whether the consumer says nothing, and the highest sequence of the stream that was handed on.
+        self.blind = False
+        self.position = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether the consumer was made and is asked."""
+        return self._ready
+
+    @property
+    def waiting(self) -> int:
+        """Messages that came and are not handed on."""
+        return len(self._waiting)
+
+    def push(self, found: Sequence[Pulled]) -> None:
+        """Hand these on, behind what waits."""
+        if found and not self._closed:
+            self._waiting.extend(found)
+            self._wake.set()
 
     async def start(self) -> None:
         """Make the consumer and begin to ask."""
@@ -98,6 +124,7 @@ class PullLoop:
                 continue
             batch = list(self._waiting)
             self._waiting.clear()
+            self._move(batch)
             self._ask()
             yield batch
 
@@ -110,11 +137,20 @@ class PullLoop:
         # Before anything is awaited: whoever closes may be cancelled there.
         self._bus.unsubscribe_raw(self._subscription)
         if self._bus.connected:
-            for pulled in self._waiting:
+            for pulled in filter(attrgetter("reply"), self._waiting):
                 self._bus.nc.send(pulled.reply.decode(), "", b"", b"-NAK")
         self._waiting.clear()
         self._wake.set()
         await end(self._watchdog, self._mending)
+
+    def _move(self, batch: list[Pulled]) -> None:
+        """What comes for the first time comes in the order of the stream, so the last such message is enough."""
+        for pulled in reversed(batch):
+            if pulled.reply:
+                times, sequence = _place(pulled.reply)
+                if times == 1:
+                    self.position = max(self.position, sequence)
+                    return
 
     def _ask(self) -> None:
         """Keep what is asked for plus what waits near ``ahead``, in requests of half of it."""
@@ -140,6 +176,7 @@ class PullLoop:
             else:
                 self._asked[number] = left - 1
             break
+        self.blind = False
         if not self._waiting:
             self._wake.set()
         self._waiting.append(Pulled(subject, reply, headers, body))
@@ -147,19 +184,21 @@ class PullLoop:
     def _status(self, subject: bytes, headers: bytes) -> None:
         code, text = status_of(headers)
         if code == 100:
+            self.blind = False
             self._news.set()
             return  # a heartbeat
         tail = subject.rpartition(b".")[2]
         if tail.isdigit():
             self._asked.pop(int(tail), None)
         if code in (404, 408) or (code == 409 and "Batch Completed" in text):
+            self.blind = False
             self._news.set()
             self._ask()  # expired or served
         elif "Exceeded" in text:
             asyncio.get_running_loop().call_later(ASK_AGAIN_S, self._ask)
         else:
             # 409: the consumer was deleted or has another leader; 503: nobody is there.
-            self._refused = True
+            self._refused = self.blind = True
             self._news.set()
             self._mend(f"{code} {text}".strip())
 
@@ -185,6 +224,7 @@ class PullLoop:
                 await asyncio.wait_for(self._news.wait(), 2 * HEARTBEAT_S + ASK_AGAIN_S)
             except TimeoutError:
                 self._refused = not self._alive
+                self.blind = self.blind or self._refused
             if not self._refused:
                 return
             if loop.time() >= complain_at:
@@ -201,6 +241,7 @@ class PullLoop:
                 log.warning("the consumer is gone and made again", consumer=self._durable)
                 await self._bus.prepare()
                 await self._ensure()
+                self.position = 0  # of another stream, perhaps
         except (BusError, nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
             log.warning("the consumer is not ready yet", consumer=self._durable, error=str(error) or repr(error))
 
@@ -222,6 +263,8 @@ class PullLoop:
             idle = not self._asked or not self._bus.connected or self._bus.nc.is_held
             silent = 0 if self._alive or idle else silent + 1
             self._alive = False
+            if silent >= BLIND_BEATS:
+                self.blind = True
             if silent >= SILENT_BEATS:
                 silent = 0
                 self._mend("no heartbeat from the consumer")
@@ -229,5 +272,14 @@ class PullLoop:
 
 def delivered(reply: bytes) -> int:
     """How often the message was delivered, this time included, from its acknowledgement subject."""
+    return _place(reply)[0]
+
+
+def _place(reply: bytes) -> tuple[int, int]:
+    """How often it was delivered, and its sequence in the stream.
+
+    ``$JS.ACK.<stream>.<consumer>.<delivered>.<stream sequence>...``; the newer form has two more before the stream.
+    """
     tokens = reply.split(b".")
-    return int(tokens[4] if len(tokens) == 9 else tokens[6])
+    first = 4 if len(tokens) == 9 else 6
+    return int(tokens[first]), int(tokens[first + 1])

@@ -25,7 +25,8 @@ from koord.contracts.results import Result
 class MessageKind(msgspec.Struct, frozen=True, omit_defaults=True):
     """One kind of message. ``subject`` is below ``koord.<cluster>.``; ``exempt`` says why it needs no trace context.
 
-    ``answers`` names the question that a reply belongs to; empty: any question.
+    ``answers`` names the question that a reply belongs to; empty: any question. ``copies`` names the kinds of
+    which copies travel here; such a kind has no message of its own.
     """
 
     name: str
@@ -35,6 +36,7 @@ class MessageKind(msgspec.Struct, frozen=True, omit_defaults=True):
     body: type | None = None
     exempt: str = ""
     answers: str = ""
+    copies: tuple[str, ...] = ()
 
 
 CATALOG: tuple[MessageKind, ...] = (
@@ -58,6 +60,13 @@ CATALOG: tuple[MessageKind, ...] = (
     MessageKind("Delete", "decision.{service}.delete", "queue", "Delete an object.", Delete),
     MessageKind("Evict", "decision.{service}.evict", "scheduler, quota", "Evict a pod.", Evict),
     MessageKind("RecordEvents", "decision.{service}.event", "every service", "Record Kubernetes Events.", RecordEvents),
+    MessageKind(
+        "LiveDecision",
+        "live.decision.{service}.{kind}",
+        "queue, quota, scheduler",
+        "A copy of a decision that its stream does not confirm (NATS cluster only); the stream's own copy settles it.",
+        copies=("Bind", "Create", "Patch", "Delete", "Evict"),
+    ),
     MessageKind("Result", "result.{service}.{id}", "gateway", "What became of a decision.", Result),
     MessageKind(
         "LedgerHint",
