@@ -8,8 +8,9 @@ import pytest
 import redis.asyncio
 
 from koord.ledger.batching import Batcher
-from koord.ledger.client import Ledger, refusal
+from koord.ledger.client import Ledger
 from koord.ledger.model import Advance, ClaimRequest, LedgerError, LedgerRefused, LedgerUnavailable, NodeSeen, Release
+from koord.ledger.replies import refusal
 from koord.localcluster.servers import RedisServer
 from tests.ledger.world import World, connected, pod
 

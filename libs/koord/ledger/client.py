@@ -29,6 +29,7 @@ from koord.ledger.model import (
     ClaimAnswer,
     ClaimRequest,
     Ended,
+    Folded,
     ItemClosed,
     LedgerError,
     LedgerRefused,
@@ -44,6 +45,7 @@ from koord.ledger.model import (
 )
 from koord.ledger.nominations import NominateAnswer, NominateRequest
 from koord.ledger.reader import Reader
+from koord.ledger.replies import info_of, refusal
 from koord.ledger.resp import Connection, Reply
 
 _BATCH_MEMBERS: Final = 256
@@ -199,12 +201,18 @@ class Ledger(Reader):
     # ---- the reconciler and the quota leader ----
 
     async def observe(
-        self, observations: Sequence[Observation], *, role: Role = "reconciler", role_epoch: int
+        self,
+        observations: Sequence[Observation],
+        *,
+        role: Role = "reconciler",
+        role_epoch: int,
+        folded: Folded | None = None,
     ) -> ObserveAnswer:
         """Fold what the API shows. The quota leader may only set limits and close ``quota/`` and ``admitted/`` items.
 
         More than 4,096 observations are cut into several calls; the answer is that of all. Works before the ledger is
-        opened. ``closed``: the data is of an earlier server process, ``begin`` comes first.
+        opened. ``closed``: the data is of an earlier server process, ``begin`` comes first. ``folded``: up to where the
+        state stream was read, at least that of the observations; kept for the caller's successor (:meth:`status`).
         """
         if role == "quota":
             for seen in observations:
@@ -213,7 +221,7 @@ class Ledger(Reader):
         answers = []
         for first in range(0, max(1, len(observations)), MAX_MEMBERS):
             head = (role, role_epoch, self.incarnation, self._epoch, self._gone_ms)
-            packed = wire.pack_observations(head, observations[first : first + MAX_MEMBERS])
+            packed = wire.pack_observations(head, observations[first : first + MAX_MEMBERS], folded)
             answer = wire.observe_answer(await self._call("observe_v1", *packed))
             answers.append(answer)
             self._learn(answer.epoch)
@@ -297,12 +305,12 @@ class Ledger(Reader):
         status = wire.status(wire.unpack(reply))
         self._learn(status.epoch)
         self._note_replicas(info)
-        limits = _info(memory)
+        limits = info_of(memory)
         if limits.get("maxmemory", "0") != "0" and limits.get("maxmemory_policy") != "noeviction":
             raise LedgerRefused(f"redis evicts data: maxmemory-policy {limits['maxmemory_policy']}, must be noeviction")
 
     def _note_replicas(self, info: Reply) -> None:
-        self._replicas = int(_info(info).get("connected_slaves", "0"))
+        self._replicas = int(info_of(info).get("connected_slaves", "0"))
         self._replicas_due = time.monotonic() + _REPLICAS_S
 
     async def _count_replicas(self) -> None:
@@ -378,18 +386,3 @@ class Ledger(Reader):
         self._learn(epoch)
         found: int = epoch
         return found
-
-
-def refusal(message: str) -> LedgerError:
-    """The exception for an error reply."""
-    if message.startswith("REFUSED "):
-        return LedgerRefused(message.removeprefix("REFUSED "))
-    if message.split(" ", 1)[0] in ("OOM", "LOADING", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "BUSY"):
-        return LedgerUnavailable(message)
-    return LedgerError(message)
-
-
-def _info(reply: Reply) -> dict[str, str]:
-    """The fields of an INFO reply."""
-    text = reply.decode() if isinstance(reply, bytes) else ""
-    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Final
 
 NAME: Final = "koord_ledger_1"
-REVISION: Final = 2
+REVISION: Final = 3
 """Raised when functions learn something that clients of this revision rely on."""
 PARTS: Final = (
     "store",

@@ -27,6 +27,7 @@ from koord.ledger.observations import UnitGone as UnitGone
 from koord.ledger.observations import UnitSeen as UnitSeen
 from koord.ledger.observations import UnitUnbound as UnitUnbound
 from koord.ledger.reading import MAX_AMOUNT as MAX_AMOUNT
+from koord.ledger.reading import Folded as Folded
 from koord.ledger.reading import Item as Item
 from koord.ledger.reading import LedgerStatus as LedgerStatus
 from koord.ledger.reading import Record as Record

@@ -49,6 +49,13 @@ class Item(msgspec.Struct, frozen=True):
     version: int = 0
 
 
+class Folded(msgspec.Struct, frozen=True, array_like=True):
+    """Up to where the ledger was told of the state stream: its epoch and a sequence in it; empty: not known."""
+
+    epoch: str = ""
+    sequence: int = 0
+
+
 class LedgerStatus(msgspec.Struct, frozen=True):
     """The ledger at a glance. ``roles`` maps a role to its highest epoch and the incarnation that has it."""
 
@@ -61,6 +68,7 @@ class LedgerStatus(msgspec.Struct, frozen=True):
     observed: int
     items: int
     roles: Mapping[str, tuple[int, str]] = {}
+    folded: Folded = Folded()
 
 
 class Sums(msgspec.Struct, frozen=True):

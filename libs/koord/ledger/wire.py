@@ -17,6 +17,7 @@ from koord.ledger.model import (
     ClaimAnswer,
     ClaimRequest,
     Ended,
+    Folded,
     Item,
     ItemClosed,
     LedgerRefused,
@@ -213,10 +214,13 @@ def _version(value: str, uid: str) -> str:
     return value
 
 
-def pack_observations(head: Sequence[object], observations: Sequence[Observation]) -> list[bytes]:
+def pack_observations(
+    head: Sequence[object], observations: Sequence[Observation], folded: Folded | None = None
+) -> list[bytes]:
     """The arguments of ``observe``; ``head`` comes first."""
     arguments = [b""]
-    arguments[0] = pack((*head, [_observation(seen, arguments) for seen in observations]))
+    read = (folded.epoch, folded.sequence) if folded is not None else ()
+    arguments[0] = pack((*head, [_observation(seen, arguments) for seen in observations], *read))
     return arguments
 
 
@@ -357,7 +361,7 @@ def retire_answer(row: Row) -> RetireAnswer:
 
 def status(row: Row) -> LedgerStatus:
     """The ledger at a glance (the build of the library, first in the row, is left out)."""
-    _, is_open, epoch, run_id, token, held, binding, observed, items, roles = row
+    _, is_open, epoch, run_id, token, held, binding, observed, items, roles, *folded = row
     return LedgerStatus(
         is_open,
         epoch,
@@ -368,4 +372,5 @@ def status(row: Row) -> LedgerStatus:
         observed,
         items,
         {role: (holder[0], holder[1]) for role, holder in roles},
+        Folded(*folded[:2]),
     )

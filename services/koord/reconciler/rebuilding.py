@@ -60,7 +60,9 @@ class Rebuilding:
         leader = [("gateway", barrier.role_epoch, barrier.incarnation)]
         await self._lifecycle(self._ledger.rebuild(self._role_epoch, barrier.epoch, leader))
         for first in range(0, len(everything), BATCH):
-            answer = await self._ledger.observe(everything[first : first + BATCH], role_epoch=self._role_epoch)
+            answer = await self._ledger.observe(
+                everything[first : first + BATCH], role_epoch=self._role_epoch, folded=self._world.position
+            )
             _check(answer)
             self._world.note_overcommitted(answer.overcommitted)
         count(everything)

@@ -111,12 +111,14 @@ class Term:
 
     async def _take_over(self) -> None:
         status = await self._ledger.status()
-        if status.open:
+        if not status.open:
+            await self._rebuild(new=not status.epoch)
+        elif not await self._world.catch_up(status.folded):
+            await self._rebuild()
+        else:
             if await self._tell(self._world.collect_anew()):
                 await self._close_vanished_nodes()
             self._opened()
-        else:
-            await self._rebuild(new=not status.epoch)
 
     async def _close_vanished_nodes(self) -> None:
         """Close the items of nodes that went while nobody reconciled."""
@@ -173,7 +175,9 @@ class Term:
         """Fold one batch; False if the ledger had to be filled anew instead."""
         for first in range(0, len(batch), BATCH):
             begun = time.perf_counter()
-            answer = await self._ledger.observe(batch[first : first + BATCH], role_epoch=self._role_epoch)
+            answer = await self._ledger.observe(
+                batch[first : first + BATCH], role_epoch=self._role_epoch, folded=self._world.position
+            )
             metrics.FOLD_SECONDS.observe(time.perf_counter() - begun)
             if not self._usable(answer):
                 await self._rebuild()

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -12,8 +12,9 @@ from koord.bus.connection import Bus
 from koord.bus.statecache import Change, StateCache
 from koord.kube.quotas import ElasticQuota
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS
-from koord.ledger.model import Observation, PodSeen, Short, UnitSeen
+from koord.ledger.model import Folded, Observation, PodSeen, Short, UnitSeen
 from koord.reconciler import metrics
+from koord.reconciler.catchingup import catch_up, level
 from koord.reconciler.folding import SCHEDULER_NAMES, Folder
 from koord.reconciler.running import RunningSpans
 from koord.reconciler.sights import NodeSight, PodSight, UnitSight
@@ -31,6 +32,7 @@ class World:
     """
 
     def __init__(self, bus: Bus, spans: Spans, scheduler_names: Collection[str] = SCHEDULER_NAMES) -> None:
+        self._bus = bus
         self.folder = Folder(scheduler_names)
         self.pending: deque[Observation] = deque()
         self.overcommitted: dict[tuple[str, str], Short] = {}
@@ -42,27 +44,44 @@ class World:
         self.pods = StateCache(bus, PODS, PodSight, self._pod)
         self.quotas = StateCache(bus, ELASTIC_QUOTAS, ElasticQuota, self._quota)
         self.units = StateCache(bus, QUEUE_UNITS, UnitSight, self._unit)
+        self._caches: tuple[StateCache[Any], ...] = (self.quotas, self.nodes, self.pods, self.units)
 
     async def start(self, on_synced: Callable[[str], None]) -> None:
         """Begin to read; ``on_synced`` is told the token of each resource that is complete."""
-        for cache in (self.quotas, self.nodes, self.pods, self.units):
+        for cache in self._caches:
             await cache.start()
-        for cache in (self.quotas, self.nodes, self.pods, self.units):
+        for cache in self._caches:
             await cache.synced()
             on_synced(cache.token)
 
     @property
     def tokens(self) -> list[str]:
         """The resources that are read."""
-        return [cache.token for cache in (self.quotas, self.nodes, self.pods, self.units)]
+        return [cache.token for cache in self._caches]
+
+    @property
+    def position(self) -> Folded | None:
+        """Up to where the state stream was read; None while a cache reads anew, or another life of the stream."""
+        epochs = {cache.epoch for cache in self._caches}
+        if len(epochs) > 1 or not all(cache.is_synced for cache in self._caches):
+            return None
+        return Folded(epochs.pop(), max(cache.position for cache in self._caches))
+
+    async def catch_up(self, folded: Folded) -> bool:
+        """Wait until the caches are no older than the ledger; see :func:`koord.reconciler.catchingup.catch_up`."""
+        return await catch_up(self._bus, self._caches, folded)
+
+    async def level(self) -> bool:
+        """Have the caches hold what the stream holds now; False if that cannot be said within seconds."""
+        return await level(self._bus, self._caches)
 
     async def marked(self, mark: str) -> None:
         """Wait until the caches hold what the gateway listed before it put ``mark`` into the stream."""
-        await asyncio.gather(*(cache.marked(mark) for cache in (self.quotas, self.nodes, self.pods, self.units)))
+        await asyncio.gather(*(cache.marked(mark) for cache in self._caches))
 
     async def close(self) -> None:
         """Stop reading."""
-        for cache in (self.quotas, self.nodes, self.pods, self.units):
+        for cache in self._caches:
             await cache.close()
 
     def collect_anew(self) -> list[Observation]:

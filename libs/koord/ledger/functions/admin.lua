@@ -138,8 +138,9 @@ local function status(keys)
   local L = enter(keys[1])
   local roles, raw = {}, redis.call('HGETALL', L.key .. ':roles')
   for i = 1, #raw, 2 do roles[#roles + 1] = {raw[i], cmsgpack.unpack(raw[i + 1])} end
+  local folded = redis.call('HMGET', L.key .. ':meta', 'stream', 'folded')
   return cmsgpack.pack({BUILD, L.open, L.epoch, own_run_id(), L.token, L.counts[HELD], L.counts[BINDING],
-    L.counts[OBSERVED], redis.call('HLEN', L.key .. ':items'), roles})
+    L.counts[OBSERVED], redis.call('HLEN', L.key .. ':items'), roles, folded[1] or '', tonumber(folded[2] or 0)})
 end
 
 local function open_item(names, name, packed)

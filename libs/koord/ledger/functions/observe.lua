@@ -251,7 +251,8 @@ local apply = {
   C = function(L, o) close_item(L, o[2], o[3]) end,
 }
 
--- Input {role, role epoch, incarnation, epoch, gone ms, observations}.
+-- Input {role, role epoch, incarnation, epoch, gone ms, observations, epoch of the state stream, sequence}. The last two
+-- say up to where the reconciler has read that stream; they are kept for the one that follows it.
 -- Answer {status, epoch, changed, freed, released, expired, observed, gone, overcommitted}.
 local function observe(keys, args)
   local L = enter(keys[1])
@@ -306,6 +307,7 @@ local function observe(keys, args)
   prune_guards(L)
   prune_tickets(L)
   if L.run_id == '' then redis.call('HSET', L.key .. ':meta', 'run_id', own_run_id(), 'open', '0', 'epoch', L.epoch) end
+  if input[7] then redis.call('HSET', L.key .. ':meta', 'stream', input[7], 'folded', input[8]) end
   flush(L)
   return cmsgpack.pack({'ok', L.epoch, changed, freed, L.ended, expired, L.observed_uids, L.gone_uids, rows})
 end

@@ -3,7 +3,8 @@
 -- A call loads what it needs in bulk, works on Lua tables and writes everything at its end (flush), so every check comes
 -- before the first write and a batch costs a dozen commands. All keys share the hash tag of keys[1]:
 --
---   :meta     hash  epoch, open, run_id, token (last given), held, binding, observed (numbers of records), nominated
+--   :meta     hash  epoch, open, run_id, token (last given), held, binding, observed (numbers of records), nominated;
+--                   stream, folded: epoch and sequence of the state stream that the reconciler has folded
 --   :columns  hash  resource name -> column of the vectors below, ledger-wide, never reused
 --   :items    hash  item -> vector of doubles: state, refs, version, 0, then per column limit, used, held, nested
 --                   (version: of the node's guard; nested: room of the reservations nested in the item, 0 until then)

@@ -1,0 +1,19 @@
+"""What replies of Redis mean that are no answers of a function: errors, and INFO."""
+
+from koord.ledger.model import LedgerError, LedgerRefused, LedgerUnavailable
+from koord.ledger.resp import Reply
+
+
+def refusal(message: str) -> LedgerError:
+    """The exception for an error reply."""
+    if message.startswith("REFUSED "):
+        return LedgerRefused(message.removeprefix("REFUSED "))
+    if message.split(" ", 1)[0] in ("OOM", "LOADING", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "BUSY"):
+        return LedgerUnavailable(message)
+    return LedgerError(message)
+
+
+def info_of(reply: Reply) -> dict[str, str]:
+    """The fields of an INFO reply."""
+    text = reply.decode() if isinstance(reply, bytes) else ""
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
