@@ -384,7 +384,7 @@ async def test_what_is_decided_while_notices_are_sent_is_sent_next(
                 await publish(decisions)
                 if not joined:
                     joined = True
-                    service._unsent.append(late)
+                    service._outgoing.add([late])
 
             monkeypatch.setattr(service._publisher, "publish_many", slow)
             await world.pod("p")

@@ -17,6 +17,7 @@ from koord.scheduler.corrections import Corrections
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.nominating import Nominating
 from koord.scheduler.notices import Notices
+from koord.scheduler.outgoing import Outgoing
 from koord.scheduler.planning import Planner
 from koord.scheduler.queueing.queue import SchedulingQueue
 from koord.scheduler.rounds import ClaimRounds
@@ -42,6 +43,7 @@ class Driver:
         *,
         bus: Bus,
         ledger: Ledger,
+        outgoing: Outgoing,
         spans: Spans,
         log: Logger,
         batch: int,
@@ -61,6 +63,7 @@ class Driver:
             self.nominating,
             bus=bus,
             ledger=ledger,
+            outgoing=outgoing,
             spans=spans,
             log=log,
             profile=profile,

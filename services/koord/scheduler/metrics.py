@@ -27,4 +27,5 @@ conflicts = counter("koord_ledger_conflict", "What claims were short of", ("item
 open_claims = gauge("koord_ledger_open_claims", "Claims of this scheduler that are not settled", ("state",))
 plugin_errors = counter("koord_scheduler_plugin_errors", "Exceptions of plugins", ("plugin",))
 gang_wait_seconds = histogram("koord_gang_wait_seconds", "From a gang's first try to its claim")
+dropped = counter("koord_scheduler_notices_dropped", "Events and conditions dropped because the bus took nothing")
 pod_group_writes = counter("koord_pod_group_writes", "Writes of PodGroup status that were decided")

@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -13,6 +14,8 @@ from koord.scheduler.podview import PodView
 
 HEARTBEAT_S = 300.0
 EVENTS_PER_DECISION = 100
+MOST_EVENTS = 20_000
+"""Events that wait while the bus takes nothing; the oldest go."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -24,8 +27,9 @@ class Notices:
         self._controller = controller
         self._view = view
         self._numbers = itertools.count(1)
-        self._events: list[EventNote] = []
-        self._patches: list[Decision] = []
+        self._events: deque[EventNote] = deque(maxlen=MOST_EVENTS)
+        self._patches: dict[str, Decision] = {}
+        """The condition to write, by the pod's uid: a later one says it all."""
         self._told: dict[str, tuple[str, float]] = {}
 
     def scheduled(self, uid: str, namespace: str, name: str, node: str) -> None:
@@ -60,10 +64,14 @@ class Notices:
 
     def take(self) -> list[Decision]:
         """Everything collected since the last call, as decisions."""
-        decisions, self._patches = self._patches, []
-        events, self._events = self._events, []
-        for start in range(0, len(events), EVENTS_PER_DECISION):
-            decisions.append(RecordEvents(self._id("event"), events[start : start + EVENTS_PER_DECISION]))
+        decisions = list(self._patches.values())
+        self._patches.clear()
+        events = list(self._events)
+        self._events.clear()
+        decisions.extend(
+            RecordEvents(self._id("event"), events[start : start + EVENTS_PER_DECISION])
+            for start in range(0, len(events), EVENTS_PER_DECISION)
+        )
         return decisions
 
     @property
@@ -105,11 +113,12 @@ class Notices:
         if view is not None and view.metadata.uid == target.uid:
             shown = next(iter(view.status.conditions), None)
         if shown is not None and (shown.status, shown.reason, shown.message) == ("False", reason, message):
+            self._patches.pop(target.uid, None)
             return
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
         if shown is None or shown.status != "False":
             condition["lastTransitionTime"] = now_rfc3339(time.time())
         body = _encode({"status": {"conditions": [condition]}})
-        self._patches.append(
-            Patch(self._id("condition"), target, body, patch="strategic", subresource="status", lane="event")
+        self._patches[target.uid] = Patch(
+            self._id("condition"), target, body, patch="strategic", subresource="status", lane="event"
         )

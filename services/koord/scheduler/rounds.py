@@ -13,7 +13,6 @@ import msgspec
 from koord.accounting.takes import NODE
 from koord.bus.connection import Bus
 from koord.bus.errors import BusError
-from koord.contracts.codec import encode
 from koord.contracts.decisions import ObjectRef
 from koord.contracts.ledger import LedgerHint
 from koord.kube.resources import POD_GROUPS, PODS
@@ -29,6 +28,7 @@ from koord.scheduler.flights import Flight
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.nominating import KEEP_S, Nominating
 from koord.scheduler.notices import Notices
+from koord.scheduler.outgoing import Outgoing
 from koord.scheduler.queueing.queue import SchedulingQueue
 from koord.scheduler.world import World
 from koord.telemetry.context import TraceContext
@@ -62,6 +62,7 @@ class ClaimRounds:
         *,
         bus: Bus,
         ledger: Ledger,
+        outgoing: Outgoing,
         spans: Spans,
         log: Logger,
         profile: str,
@@ -76,6 +77,7 @@ class ClaimRounds:
         self._nominating = nominating
         self._bus = bus
         self._ledger = ledger
+        self._outgoing = outgoing
         self._spans = spans
         self._log = log
         self._close = close
@@ -228,11 +230,7 @@ class ClaimRounds:
         self._log.info("claims of lower rank made room", wounded=claims)
         items = sorted({item for one in wounded for item in one.items})
         hint = LedgerHint("released", items, [uid for one in wounded for uid in one.uids], claims)
-        try:
-            await self._bus.publish(self._bus.subjects.ledger("claim.released"), encode(hint))
-        except BusError as error:
-            # The reconciler tells them too, with what expired.
-            self._log.warning("a ledger hint was not published", error=str(error))
+        await self._outgoing.hint(hint)  # the reconciler tells them too, with what expired
 
     def _leave(self, plan: Planned, now: float) -> None:
         """The unit after its plan was claimed: gone, or waiting with the members that found no place."""

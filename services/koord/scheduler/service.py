@@ -4,7 +4,6 @@ Several replicas may run and share the pods; what one claims the others are refu
 of pods, nodes, quotas and PodGroups is complete and the ledger is open.
 """
 
-import asyncio
 import contextlib
 import time
 from typing import Any
@@ -18,15 +17,14 @@ from koord.bus.presence import Presence
 from koord.bus.questions import serve
 from koord.bus.statecache import Change, StateCache
 from koord.contracts.asks import ExplainPod
-from koord.contracts.codec import ContractError, decode, encode
-from koord.contracts.decisions import Decision, ObjectRef
+from koord.contracts.codec import ContractError, decode
+from koord.contracts.decisions import ObjectRef
 from koord.contracts.ledger import LedgerHint
 from koord.contracts.quota import QuotaRuntime
 from koord.kube.groups import PodGroup
 from koord.kube.meta import split_key
 from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_GROUPS, PODS
-from koord.ledger.model import LedgerUnavailable
 from koord.runtime.host import Host
 from koord.runtime.service import ServiceSpec
 from koord.runtime.settings import SettingsError
@@ -46,6 +44,7 @@ from koord.scheduler.gang.partial import PartialGangs
 from koord.scheduler.gang.podgroups import PodGroupController
 from koord.scheduler.nodeview import NodeView
 from koord.scheduler.notices import Notices
+from koord.scheduler.outgoing import Outgoing
 from koord.scheduler.planning import Planner
 from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.podview import PodView
@@ -53,12 +52,8 @@ from koord.scheduler.queueing.queue import SchedulingQueue, Unit
 from koord.scheduler.retiring import Retiring
 from koord.scheduler.settings import SchedulerSettings
 from koord.scheduler.sharing import Share
+from koord.scheduler.upkeep import Upkeep
 from koord.scheduler.world import World
-
-RENEW_S = 10.0
-NOTICES_S = 0.05
-UPKEEP_S = 1.0
-LEDGER_POLL_S = 0.5
 
 
 class SchedulerService:
@@ -94,8 +89,8 @@ class SchedulerService:
         self._notices = Notices(host.incarnation, name, self._pods.get)
         claims = Claims(host.incarnation, quota, coscheduling.book, host.spans)
         after_s = settings.coscheduling.gated_event_after_s
-        self._partial = PartialGangs(coscheduling.book, self._phases.on_nodes, self._notices)
         self._news = GangNews(coscheduling.book, self._queue, self._notices, after_s)
+        self._outgoing = Outgoing(bus, self._publisher, self._notices, self._news, host.spans, host.log)
         self._world = World(
             self._engine,
             Catalogue(cluster, profile),
@@ -132,6 +127,7 @@ class SchedulerService:
             self._notices,
             bus=bus,
             ledger=host.ledger,
+            outgoing=self._outgoing,
             spans=host.spans,
             log=host.log,
             batch=settings.batch,
@@ -143,13 +139,23 @@ class SchedulerService:
         self._presence = Presence(
             bus, "scheduler", host.incarnation, on_change=self._on_replicas, is_dead=host.life.is_dead
         )
-        self._retiring = Retiring(host.ledger, host.name, lambda: self._presence.members, host.life.is_dead)
+        self.upkeep = Upkeep(
+            host,
+            self._driver,
+            self._binds,
+            self._queue,
+            self._engine,
+            news=self._news,
+            partial=PartialGangs(coscheduling.book, self._phases.on_nodes, self._notices),
+            retiring=Retiring(host.ledger, host.name, lambda: self._presence.members, host.life.is_dead),
+            outgoing=self._outgoing,
+            groups=self._groups,
+            evicting=lambda: (self._phases.leading, self._pods.is_synced and bus.connected),
+            profile=name,
+            plugins=[plugin.name for plugin in profile.plugins],
+        )
         self._publisher.on_result(self._binds.on_result)
         self._explainer = Explainer(self._world, self._binds, self._pods.get)
-        self._profile = name
-        self._plugins = [plugin.name for plugin in profile.plugins]
-        self._incoming: dict[tuple[str, str], int] = {}
-        self._unsent: list[Decision] = []
         if settings.percentage_of_nodes_to_score:
             self._log.info("percentage_of_nodes_to_score is ignored: all nodes are always scored")
 
@@ -165,16 +171,16 @@ class SchedulerService:
         self._runtimes.start()
         await serve(bus, "scheduler", "explain", ExplainPod, self._explainer.explain)
         self._host.spawn(self._schedule(), "loop")
-        self._host.spawn(self._watch_ledger(), "ledger")
-        self._host.spawn(self._publish_notices(), "notices")
-        self._host.spawn(self._upkeep(), "upkeep")
+        self._host.spawn(self.upkeep.watch_ledger(), "ledger")
+        self._host.spawn(self.upkeep.send(), "notices")
+        self._host.spawn(self.upkeep.run(), "upkeep")
 
     async def drain(self) -> None:
         """Finish the claims under way, give back what is only held; published binds go on without us."""
         await self._presence.stop()
         await self._driver.drain()
         with contextlib.suppress(BusError):
-            await self._send_notices()
+            await self._outgoing.send()
         await self._phases.stop()
         self._publisher.close()
         await self._runtimes.close()
@@ -198,118 +204,6 @@ class SchedulerService:
             "state is complete", nodes=len(cluster), pods=len(cluster.pods), pending=len(self._world.pending)
         )
         await self._driver.run()
-
-    async def _watch_ledger(self) -> None:
-        """Open the loop while the ledger is open. Hints make this faster than polling, polling makes it certain."""
-        opened = self._driver.ledger_open
-        while True:
-            try:
-                status = await self._host.ledger.status()
-            except LedgerUnavailable as error:
-                self._driver.close(f"ledger unavailable: {error}")
-            else:
-                if status.open:
-                    self._binds.older_than(status.epoch, time.monotonic())
-                if status.open and not opened.is_set():
-                    opened.set()
-                    self._host.ready.open("ledger")
-                    self._driver.kick()
-                elif not status.open:
-                    self._driver.close("the ledger is closed")
-            if not opened.is_set():
-                self._host.ready.close("ledger")
-            await asyncio.sleep(UPKEEP_S * 5 if opened.is_set() else LEDGER_POLL_S)
-
-    async def _publish_notices(self) -> None:
-        while True:
-            await asyncio.sleep(NOTICES_S)
-            if self._notices.waiting or self._unsent or self._news.waiting:
-                try:
-                    await self._send_notices()
-                except BusError as error:
-                    self._log.warning("notices were not published", error=str(error))
-
-    async def _send_notices(self) -> None:
-        bus = self._host.bus
-        for hint in self._news.take():
-            await bus.publish(bus.subjects.gang(hint.event, hint.namespace, hint.name), encode(hint))
-        # What a broken connection kept from the stream is sent again under its own ids.
-        self._unsent += self._notices.take()
-        trace = self._host.spans.pod_root()
-        sent = len(self._unsent)  # evictions may join them meanwhile
-        await self._publisher.publish_many([(decision, trace) for decision in self._unsent])
-        del self._unsent[:sent]
-
-    async def _upkeep(self) -> None:
-        renewed = time.monotonic()
-        measured = renewed
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(UPKEEP_S):
-                    await self._binds.releasing.wait()
-            now = time.monotonic()
-            await self._release()
-            if now - measured < UPKEEP_S:
-                continue
-            measured = now
-            if now - renewed >= RENEW_S:
-                renewed = now
-                if len(self._binds.flights):
-                    try:
-                        await self._host.ledger.renew()
-                    except LedgerUnavailable as error:
-                        self._driver.close(f"ledger unavailable: {error}")
-            await self._retire(now)
-            again = self._binds.republish(now)
-            if again:
-                self._log.warning("nothing was heard of binds, they are published again", binds=again)
-            self._news.tell_gated(now, {key: group.metadata.uid for key, group in self._groups.items.items()})
-            if self._phases.leading:  # one replica is enough
-                sure = self._pods.is_synced and self._host.bus.connected
-                self._unsent += self._partial.due(now, sure=sure)
-            self._measure()
-
-    async def _release(self) -> None:
-        """Give back, and tell everybody who waits for room."""
-        items = await self._binds.flush_releases()
-        if items:
-            subject = self._host.bus.subjects.ledger("claim.released")
-            try:
-                await self._host.bus.publish(subject, encode(LedgerHint("released", items)))
-            except BusError as error:
-                self._log.warning("a ledger hint was not published", error=str(error))
-
-    async def _retire(self, now: float) -> None:
-        """Give back what dead replicas held."""
-        try:
-            answer = await self._retiring.look(now, connected=self._host.bus.connected)
-            if answer is None or not answer.ended:
-                return
-            claims = [ended.claim for ended in answer.ended]
-            uids = [uid for ended in answer.ended for uid in ended.uids]
-            self._log.warning("what a dead scheduler held is given back", claims=len(claims), pods=len(uids))
-            hint = LedgerHint("expired", list(answer.items), uids, claims)
-            await self._host.bus.publish(self._host.bus.subjects.ledger("claim.expired"), encode(hint))
-        except (LedgerUnavailable, BusError) as error:
-            self._log.warning("what dead schedulers held cannot be given back yet", error=str(error))
-
-    def _measure(self) -> None:
-        for state in ("active", "backoff", "unschedulable", "gated", "elsewhere"):
-            metrics.pending.labels(state).set(self._queue.counts[state])
-        for key, count in self._queue.incoming.items():
-            grown = count - self._incoming.get(key, 0)
-            if grown:
-                metrics.incoming.labels(*key).inc(grown)
-                self._incoming[key] = count
-        parked = self._queue.parked_by()
-        for plugin in self._plugins:
-            metrics.unschedulable.labels(plugin, self._profile).set(parked.get(plugin, 0))
-        metrics.cache_size.labels("nodes").set(len(self._engine.cluster))
-        metrics.cache_size.labels("pods").set(len(self._engine.cluster.pods))
-        metrics.cache_size.labels("assumed_pods").set(self._engine.assumed_count)
-        metrics.open_claims.labels("held").set(sum(flight.bind is None for flight in self._binds.flights))
-        metrics.open_claims.labels("binding").set(sum(flight.bind is not None for flight in self._binds.flights))
-        metrics.waiting_groups.set(self._binds.waiting_groups)
 
     # In -------------------------------------------------------------------------------------------------------------
 
