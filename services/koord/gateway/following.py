@@ -90,8 +90,8 @@ class Following:
                 foreign = await self._stream.foreign()
             except BusError:
                 continue
-            # Seen twice, so that it is no answer of ours that is under way.
-            if foreign > 0 and foreign == before:
+            # Seen twice, so that it is no answer of ours that is under way. Whoever writes may have written more by then.
+            if foreign > 0 and before > 0:
                 log.warning("somebody else wrote to the state stream, comparing", messages=foreign)
                 metrics.COMPARED.inc()
                 counting = await self._begin()

@@ -27,13 +27,19 @@ class StateStream:
         self.room = publisher.room
         self._first = 0
         self._ours = 0
-        self._drift = 0
+        self._highest = 0
+        self._extra = 0
+        self._least: int | None = None
+        """The least excess of places over ours at any of our writes since the last look."""
         self._resent = 0
 
     def stored(self, sequence: int) -> None:
         """A change that was published has this place in the stream."""
         self._ours += 1
-        self._drift = sequence - self._first - self._ours
+        self._highest = max(self._highest, sequence)
+        extra = self._highest - self._first - self._ours
+        if self._least is None or extra < self._least:
+            self._least = extra
 
     async def listed(self, resource: Resource, resource_version: str, mark: str = "") -> int:
         """Say that the stream holds the whole resource; returns when everything published before is stored."""
@@ -44,18 +50,24 @@ class StateStream:
     async def begin(self) -> None:
         """Count from here. BusUnavailable."""
         _, self._first = await state_life(self._bus)
-        self._ours = self._drift = 0
+        self._ours = self._extra = 0
+        self._highest, self._least = self._first, None
         self._resent = self._bus.acks.resent
 
     async def foreign(self) -> int:
         """How many places in the stream since :meth:`begin` were not filled by us. BusUnavailable.
 
-        Neither counts one of ours whose answer is still under way, nor one that had to be sent again.
+        One of ours whose answer is still under way makes the excess of places over ours too large, never too small:
+        while we write it is the least since the last look that counts, and exact when nothing is under way. What had
+        to be sent again may have two places.
         """
         _, last = await state_life(self._bus)
-        idle = not self._bus.acks.in_flight
-        extra = max(self._drift, last - self._first - self._ours if idle else 0)
-        return extra - (self._bus.acks.resent - self._resent)
+        least, self._least = self._least, None
+        if not self._bus.acks.in_flight:
+            self._extra = max(last, self._highest) - self._first - self._ours
+        elif least is not None:
+            self._extra = least
+        return self._extra - (self._bus.acks.resent - self._resent)
 
     async def held(self, resource: Resource) -> Mapping[str, str]:
         """The resourceVersion of every live object that the stream holds, by key."""
