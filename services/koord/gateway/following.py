@@ -90,7 +90,7 @@ class Following:
                 foreign = await self._stream.foreign()
             except BusError:
                 continue
-            # Seen twice, so that it is no answer of ours that is under way. Whoever writes may have written more by then.
+            # Seen twice: no answer of ours that is under way. Whoever writes may have written more by then.
             if foreign > 0 and before > 0:
                 log.warning("somebody else wrote to the state stream, comparing", messages=foreign)
                 metrics.COMPARED.inc()

@@ -13,7 +13,6 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from typing import Literal
 
 import aiohttp
@@ -22,33 +21,18 @@ from koord.bus.errors import BusError
 from koord.contracts.state import ChangeType
 from koord.gateway import metrics
 from koord.gateway.access import ApiAccess
-from koord.gateway.objects import Brief, ObjectError, read_line, read_object, read_page, read_status, read_version
+from koord.gateway.apifeed import ApiFeed, Expired, Refused
+from koord.gateway.objects import Brief, ObjectError, read_line, read_object, read_status, read_version
 from koord.gateway.recent import Recent, missing
 from koord.gateway.sinks import StateSink, Watcher
 from koord.kube.resources import PODS, Resource
 from koord.telemetry.logs import get_logger
 
-PAGE = 500
-MAX_LINE = 32 * 1024 * 1024
 ABSENT_S = 60.0
 """How long a resource must be unknown to the server before its objects count as deleted."""
-_WATCH_S = 300
-_QUIET_S = 90.0
 _SETTLE_S = 0.5
 
 log = get_logger("koord.gateway.reflector")
-
-
-class Expired(Exception):
-    """The server can no longer continue the watch from the version asked for."""
-
-
-class Refused(Exception):
-    """The server refused to list or watch; ``code`` is the HTTP status."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code = code
 
 
 class Reflector:
@@ -77,8 +61,7 @@ class Reflector:
         self.publishing = publishing
         self.state: Literal["starting", "synced", "absent", "failing"] = "starting"
         self.note = ""
-        self._access = access
-        self._session = session
+        self._feed = ApiFeed(resource, access, session)
         self._sink = sink
         self._watcher = watcher
         self._on_state = on_state
@@ -243,19 +226,8 @@ class Reflector:
         known = self._known
         first = not known
         seen: set[str] = set()
-        token = ""
-        while True:
-            query = {"limit": str(PAGE)}
-            if token:
-                query["continue"] = token
-            async with self._get(query) as answer:
-                body = await answer.read()
-                if answer.status == 410:
-                    raise Expired
-                if answer.status != 200:
-                    await self._renew_on(answer.status)
-                    raise Refused(answer.status, read_status(body).message)
-            page = read_page(body)
+        version = ""
+        async for page in self._feed.pages():
             for raw in page.items:
                 try:
                     brief = self._read(raw)
@@ -272,40 +244,21 @@ class Reflector:
                     self._publish("ADDED" if held is None else "MODIFIED", brief, recent=not first)
                 elif self._watcher is not None:
                     self._watcher.observe("MODIFIED", key, brief)
-            token = page.token
-            if not token:
-                break
+            version = page.resource_version
         for key in [key for key in known if key not in seen]:
-            await self._bury(key, page.resource_version)
-        await self._listed(page.resource_version)
-        self._version = page.resource_version
+            await self._bury(key, version)
+        await self._listed(version)
+        self._version = version
         self._absent_since = 0.0
         self._set("synced", "")
 
     # Follow -------------------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        query = {
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": self._version,
-            "timeoutSeconds": str(int(_WATCH_S * random.uniform(0.8, 1.2))),
-        }
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=_QUIET_S)
-        async with self._get(query, timeout=timeout) as answer:
-            if answer.status == 410:
-                raise Expired
-            if answer.status != 200:
-                await self._renew_on(answer.status)
-                raise Refused(answer.status, read_status(await answer.read()).message)
-            self._set("synced", "")
-            rest = b""
-            async for chunk in answer.content.iter_any():
+        async with contextlib.aclosing(self._feed.changes(self._version)) as changes:
+            async for lines in changes:
+                self._set("synced", "")
                 self._may()
-                lines = (rest + chunk).split(b"\n")
-                rest = lines.pop()
-                if len(rest) > MAX_LINE:
-                    raise ObjectError(f"watch line: longer than {MAX_LINE} bytes")
                 for line in lines:
                     if line:
                         self._take(line)
@@ -418,10 +371,6 @@ class Reflector:
             log.warning("absent resource", resource=self.resource.token, error=str(trouble))
         self._set("absent", "the API server does not know this resource (is its CRD installed?)")
 
-    async def _renew_on(self, status: int) -> None:
-        if status == 401 and self._access.renewable:
-            await self._access.renew()
-
     def _set(self, state: Literal["synced", "absent", "failing"], note: str) -> None:
         if (state, note) == (self.state, self.note):
             return
@@ -430,21 +379,6 @@ class Reflector:
         self.state, self.note = state, note
         if self._on_state is not None:
             self._on_state(self)
-
-    def _get(
-        self, query: dict[str, str], *, timeout: aiohttp.ClientTimeout | None = None
-    ) -> "AbstractAsyncContextManager[aiohttp.ClientResponse]":
-        access = self._access
-        headers = {"Accept": "application/json"}
-        if access.authorization:
-            headers["Authorization"] = access.authorization
-        return self._session.get(
-            f"{access.url}{self.resource.path()}",
-            params=query,
-            headers=headers,
-            server_hostname=access.server_name or None,
-            timeout=timeout or aiohttp.ClientTimeout(total=120.0, sock_connect=10.0),
-        )
 
 
 def _key(brief: Brief) -> str:
