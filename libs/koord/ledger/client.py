@@ -31,9 +31,9 @@ from koord.ledger.model import (
     Ended,
     Folded,
     ItemClosed,
-    LedgerError,
     LedgerRefused,
     LedgerReset,
+    LedgerStale,
     LedgerUnavailable,
     LimitSet,
     Observation,
@@ -236,21 +236,21 @@ class Ledger(Reader):
         return answer
 
     async def shut(self, role_epoch: int) -> int:
-        """Close the ledger: from here on nothing is claimed or advanced. LedgerError if a newer reconciler leads."""
+        """Close the ledger: from here on nothing is claimed or advanced. LedgerStale if a newer reconciler leads."""
         return await self._lifecycle("close_v1", role_epoch, self.incarnation)
 
     async def rebuild(self, role_epoch: int, epoch: int, roles: Sequence[tuple[str, int, str]] = ()) -> int:
         """Drop what a closed ledger holds, to fill it anew under ``epoch``, which the gateway's barrier raised.
 
         ``roles``: (role, epoch, incarnation) of leaders that a Redis which lost its data must know again. May be
-        repeated. LedgerError if a newer reconciler leads, LedgerReset if it is open or has had a later epoch.
+        repeated. LedgerStale if a newer reconciler leads, LedgerReset if it is open or has had a later epoch.
         """
         return await self._lifecycle("rebuild_v1", role_epoch, self.incarnation, epoch, roles)
 
     async def begin(self, role_epoch: int, *, at_least: int = 0) -> int:
         """Close the ledger and drop its records, items and marks, to fill it anew; the new epoch.
 
-        The epoch is above every earlier one and at least ``at_least``. LedgerError if a newer reconciler leads. Without
+        The epoch is above every earlier one and at least ``at_least``. LedgerStale if a newer reconciler leads. Without
         a barrier: a bind may be under way. :meth:`rebuild` is what the reconciler uses.
         """
         return await self._lifecycle("begin_v1", role_epoch, self.incarnation, max(at_least, self._epoch + 1))
@@ -381,7 +381,7 @@ class Ledger(Reader):
     async def _lifecycle(self, function: str, *arguments: object) -> int:
         status, epoch = await self._call(function, wire.pack(arguments))
         if status != "ok":
-            kind = LedgerError if status == "stale" else LedgerReset
+            kind = LedgerStale if status == "stale" else LedgerReset
             raise kind(f"{function}: {status} (epoch {epoch})")
         self._learn(epoch)
         found: int = epoch

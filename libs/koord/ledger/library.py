@@ -24,6 +24,7 @@ PARTS: Final = (
     "gateway",
     "observe",
     "nominate",
+    "checking",
     "admin",
 )
 

@@ -27,6 +27,7 @@ from koord.ledger.observations import UnitGone as UnitGone
 from koord.ledger.observations import UnitSeen as UnitSeen
 from koord.ledger.observations import UnitUnbound as UnitUnbound
 from koord.ledger.reading import MAX_AMOUNT as MAX_AMOUNT
+from koord.ledger.reading import Fault as Fault
 from koord.ledger.reading import Folded as Folded
 from koord.ledger.reading import Item as Item
 from koord.ledger.reading import LedgerStatus as LedgerStatus
@@ -53,6 +54,14 @@ class LedgerUnavailable(LedgerError):
 
     The call may or may not have been executed; every call can be repeated.
     """
+
+
+class LedgerDamaged(LedgerUnavailable):
+    """What is stored cannot be read: the call changed nothing. Only a rebuild helps; until then as good as away."""
+
+
+class LedgerStale(LedgerError):
+    """A newer leader of the caller's role has called."""
 
 
 class LedgerReset(LedgerError):

@@ -2,11 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection
-from typing import Any
+from typing import Any, Final, Literal, get_args
 
 from koord.ledger import nominationwire, wire
-from koord.ledger.model import MAX_MEMBERS, Item, LedgerStatus, Record, Sums
+from koord.ledger.model import MAX_MEMBERS, Fault, Item, LedgerStatus, Record, Sums
 from koord.ledger.nominations import Nomination
+
+Part = Literal["counts", "claims", "slots", "records", "items"]
+PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
 
 class Reader(ABC):
@@ -47,6 +50,17 @@ class Reader(ABC):
         """What these items and the records say of each other at one moment; reads every record, so: rarely."""
         _, rows = await self._call("sums_v1", wire.pack(list(names)))
         return dict(map(wire.sums, rows))
+
+    async def faults(self, of: Collection[Part] = PARTS) -> AsyncIterator[Fault]:
+        """What is damaged though every sum may be right; read in slices, ``counts`` alone costs next to nothing."""
+        for part in of:
+            cursor = "0"
+            while True:
+                cursor, rows = await self._call("faults_v1", wire.pack((part, cursor)))
+                for row in rows or ():
+                    yield Fault(*row)
+                if cursor == "0":
+                    break
 
     async def owners(self) -> set[str]:
         """The incarnations that have HELD claims."""

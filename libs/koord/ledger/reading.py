@@ -86,6 +86,17 @@ class Sums(msgspec.Struct, frozen=True):
         return item.refs == self.refs and _equal(item.used, self.used) and _equal(item.held, self.held)
 
 
+class Fault(msgspec.Struct, frozen=True, array_like=True):
+    """Something that no call of the library leaves behind: the ledger is damaged. ``text`` says what is wrong.
+
+    ``kind``: ``claim``, ``slot``, ``record``, ``item``, or ``count`` for a number kept beside what it counts.
+    """
+
+    kind: str
+    name: str
+    text: str
+
+
 def _equal(left: Mapping[str, int], right: Mapping[str, int]) -> bool:
     pairs = ((left.get(key, 0), right.get(key, 0)) for key in {*left, *right})
     return all(a == b or max(abs(a), abs(b)) >= MAX_AMOUNT for a, b in pairs)

@@ -1,6 +1,6 @@
 """What replies of Redis mean that are no answers of a function: errors, and INFO."""
 
-from koord.ledger.model import LedgerError, LedgerRefused, LedgerUnavailable
+from koord.ledger.model import LedgerDamaged, LedgerError, LedgerRefused, LedgerUnavailable
 from koord.ledger.resp import Reply
 
 
@@ -10,6 +10,8 @@ def refusal(message: str) -> LedgerError:
         return LedgerRefused(message.removeprefix("REFUSED "))
     if message.split(" ", 1)[0] in ("OOM", "LOADING", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "BUSY"):
         return LedgerUnavailable(message)
+    if message.startswith("WRONGTYPE ") or "@user_function" in message:
+        return LedgerDamaged(message)  # a function failed at what is stored, be it that somebody else wrote it
     return LedgerError(message)
 
 

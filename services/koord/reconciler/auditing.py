@@ -7,11 +7,12 @@ record that stays wrong although it was put right: then the ledger is *damaged*,
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from koord.ledger.client import Ledger
 from koord.ledger.model import MAX_AMOUNT, Item, Observation, PodGone, Record, UnitGone, UnitUnbound
+from koord.ledger.reader import PARTS, Part
 from koord.reconciler import metrics
 from koord.reconciler.world import World
 from koord.telemetry.logs import get_logger
@@ -85,9 +86,11 @@ class Auditor:
         live = self._world.folder.charged
         metrics.LIVE.set(live)
         now = time.monotonic()
-        if status.observed == live and not self._suspects and now < self._next_look_s:
+        damage = await self._faults(COUNTS)
+        if not damage and status.observed == live and not self._suspects and now < self._next_look_s:
             return ""
-        damage = await self._look_closer()
+        # First what can be read at all: what follows reads it.
+        damage = damage or await self._faults() or await self._look_closer()
         took = time.monotonic() - now
         self._next_look_s = now + max(self._audit_s, took / SHARE)
         return damage
@@ -98,7 +101,7 @@ class Auditor:
         recorded: set[str] = set()
         claimed: set[str] = set()
         suspects: dict[str, float] = {}
-        ended: list[PodGone | UnitGone | UnitUnbound] = []
+        orphans: list[Record] = []
         astray: list[str] = []
         sums: dict[str, _Sum] = {}
         async for record in self._ledger.records():
@@ -109,8 +112,11 @@ class Auditor:
                 claimed.add(record.uid)
                 continue
             recorded.add(record.uid)
-            self._judge(record, now, suspects, ended)
-            if record.state == "OBSERVED" and self._world.folder.astray(record.uid, record.takes):
+            if self._orphaned(record):
+                suspects[record.uid] = self._suspects.get(record.uid, now)
+                if now - suspects[record.uid] >= self._suspect_s:
+                    orphans.append(record)
+            elif record.state == "OBSERVED" and self._world.folder.astray(record.uid, record.takes):
                 astray.append(record.uid)
         after = await self._ledger.items()
         missing = [uid for uid in self._world.folder.charged_uids() if uid not in recorded]
@@ -118,43 +124,56 @@ class Auditor:
             suspects[uid] = self._suspects.get(uid, now)
         again = [uid for uid in missing if now - suspects[uid] >= self._suspect_s]
         self._suspects = suspects
-        damage = await self._sums(before, sums, after) or self._stubborn([*again, *(one.uid for one in ended)])
-        if damage:
-            return damage
         if astray:
             log.warning("charged elsewhere before their quota was there, moved", count=len(astray))
             metrics.DRIFT.labels("charged elsewhere").inc(len(astray))
             await self._tell(self._world.again(astray, recharge=True))
-        if ended or again:
+        stubborn = await self._put_in_order(orphans, again)
+        return await self._sums(before, sums, after) or stubborn
+
+    def _orphaned(self, record: Record) -> bool:
+        """Whether there is no object that the record could stand for."""
+        key = f"{record.namespace}/{record.name}" if record.namespace else record.name
+        if record.state == "OBSERVED":
+            return not self._world.live(record.uid, key)
+        return not self._world.exists(record.uid, key)
+
+    async def _put_in_order(self, orphans: Sequence[Record], again: Sequence[str]) -> str:
+        """End the records without an object, and tell the objects without a record; what does not help, or nothing."""
+        if not orphans and not again:
+            self._put_right.clear()
+            return ""
+        # Who reads late knows less objects than there are; whose record ended is not charged again for a while.
+        if not await self._world.level():
+            log.warning("records do not match the objects, but state is late: not judged", records=len(orphans))
+            return ""
+        ended = [self._end_of(record) for record in orphans if self._orphaned(record)]
+        due = [*again, *(one.uid for one in ended)]
+        stubborn = {uid for uid in due if self._put_right[uid] >= PUT_RIGHT}
+        if due:
             log.warning("records did not match the objects", ended=len(ended), missing=len(again))
             metrics.DRIFT.labels("record without object").inc(len(ended))
             metrics.DRIFT.labels("object without record").inc(len(again))
             await self._tell([*ended, *self._world.again(again)])
-        return ""
+        self._put_right = Counter({uid: self._put_right[uid] + 1 for uid in due})
+        return f"{len(stubborn)} records stay wrong, one of {min(stubborn)}" if stubborn else ""
 
-    def _judge(
-        self, record: Record, now: float, suspects: dict[str, float], ended: "list[PodGone | UnitGone | UnitUnbound]"
-    ) -> None:
-        key = f"{record.namespace}/{record.name}" if record.namespace else record.name
-        there = self._world.live(record.uid, key) if record.state == "OBSERVED" else self._world.exists(record.uid, key)
-        if there:
-            return
-        since = suspects[record.uid] = self._suspects.get(record.uid, now)
-        if now - since < self._suspect_s:
-            return
+    def _end_of(self, record: Record) -> PodGone | UnitGone | UnitUnbound:
         namespace, name = record.namespace, record.name
         if record.node:
-            ended.append(PodGone(record.uid, namespace, name))
-        elif self._world.exists(record.uid, key):
-            ended.append(UnitUnbound(record.uid, namespace, name))
-        else:
-            ended.append(UnitGone(record.uid, namespace, name))
+            return PodGone(record.uid, namespace, name)
+        if self._world.exists(record.uid, f"{namespace}/{name}"):
+            return UnitUnbound(record.uid, namespace, name)
+        return UnitGone(record.uid, namespace, name)
 
-    def _stubborn(self, uids: Iterable[str]) -> str:
-        """Records that were put right before and are wrong again."""
-        self._put_right = Counter({uid: self._put_right[uid] + 1 for uid in uids})
-        worst = [uid for uid, times in self._put_right.items() if times > PUT_RIGHT]
-        return f"{len(worst)} records stay wrong, one of {worst[0]}" if worst else ""
+    async def _faults(self, of: Collection[Part] = PARTS) -> str:
+        """What no sum shows: claims that do not agree with their records, slots that nobody can give back, counts."""
+        found = [fault async for fault in self._ledger.faults(of)]
+        if not found:
+            return ""
+        for fault in found:
+            metrics.DRIFT.labels(fault.kind).inc()
+        return f"{len(found)} faults, one of {found[0].kind} {found[0].name}: {found[0].text}"
 
     async def _sums(self, before: Mapping[str, Item], sums: Mapping[str, _Sum], after: Mapping[str, Item]) -> str:
         """Items that do not say what the records say.
@@ -186,6 +205,7 @@ class Auditor:
         return f"{len(wrong)} items are not the sums of their records, one of {wrong[0]}"
 
 
+COUNTS: Final[tuple[Part, ...]] = ("counts",)
 _EMPTY: Final = _Sum()
 
 

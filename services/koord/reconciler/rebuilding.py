@@ -15,7 +15,7 @@ from koord.bus.errors import BusError
 from koord.contracts.asks import BarrierRaised, RaiseBarrier
 from koord.contracts.codec import ContractError
 from koord.ledger.client import Ledger
-from koord.ledger.model import LedgerError, LedgerReset, LedgerUnavailable, Observation, ObserveAnswer
+from koord.ledger.model import LedgerReset, LedgerStale, LedgerUnavailable, Observation, ObserveAnswer
 from koord.reconciler import metrics
 from koord.reconciler.world import World
 from koord.telemetry.logs import get_logger
@@ -108,11 +108,9 @@ class Rebuilding:
     async def _lifecycle(self, call: Awaitable[int]) -> int:
         try:
             return await call
-        except LedgerUnavailable:
-            raise
         except LedgerReset as error:
             raise LedgerUnavailable(str(error)) from error
-        except LedgerError as error:
+        except LedgerStale as error:
             raise Superseded(str(error)) from error
 
 

@@ -12,6 +12,7 @@ from koord.accounting.takes import NODE
 from koord.ledger.client import Ledger
 from koord.ledger.model import (
     ItemClosed,
+    LedgerDamaged,
     LedgerUnavailable,
     Observation,
     ObserveAnswer,
@@ -54,6 +55,7 @@ class Term:
         self._on_open = on_open
         self._rebuilding = Rebuilding(ledger, world, ask_barrier, role_epoch)
         self._auditor = Auditor(ledger, world, self._tell, audit_s=settings.audit_s, suspect_s=settings.suspect_s)
+        self._damage = ""
         self._damaged_s = float("-inf")
         self._settling = Settling(ledger, world, ask, settings.binding_s)
 
@@ -94,12 +96,20 @@ class Term:
         await asyncio.sleep(self._settings.fold_delay_s)
 
     async def _persist(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Do one step, however long Redis is away."""
+        """Do one step, however long Redis is away; where it cannot be read, have it rebuilt before the next try."""
         delay = 0.1
         while True:
             try:
+                if self._damage and step != self._audit:
+                    await self._audit()
                 await step()
                 return
+            except LedgerDamaged as error:
+                metrics.DRIFT.labels("unreadable").inc()
+                log.error("the ledger cannot be read", error=str(error))
+                self._damage = self._damage or f"unreadable: {error}"
+                await asyncio.sleep(delay)
+                delay = min(5.0, delay * 2.0)
             except LedgerUnavailable as error:
                 self._on_open(False)
                 metrics.LEDGER_OPEN.set(0)
@@ -143,16 +153,21 @@ class Term:
         self._hints.opened(epoch)
 
     async def _audit(self) -> None:
-        damage = await self._auditor.audit()
-        if not damage:
+        # Kept until it is seen to: an audit that is repeated because Redis went away would not look again so soon.
+        self._damage = self._damage or await self._auditor.audit()
+        if not self._damage:
+            metrics.DAMAGED.set(0)
             return
-        now = time.monotonic()
-        if now - self._damaged_s < DAMAGED_S:
-            log.error("the ledger is damaged although it was rebuilt not long ago", damage=damage)
+        metrics.DAMAGED.set(1)
+        if time.monotonic() - self._damaged_s < DAMAGED_S:
+            log.error("the ledger is damaged although it was rebuilt not long ago", damage=self._damage)
+            self._damage = ""
             return
-        log.error("the ledger is damaged, it is shut and rebuilt", damage=damage)
+        log.error("the ledger is damaged, it is shut and rebuilt", damage=self._damage)
         await self._rebuild()
         self._damaged_s = time.monotonic()
+        self._damage = ""
+        metrics.DAMAGED.set(0)
 
     def _opened(self) -> None:
         self._on_open(True)

@@ -5,9 +5,44 @@ local function next_epoch(L, last, at_least)
   return math.max(last + 1, L.now, at_least or 0)
 end
 
+local TYPES = {
+  hash = {':meta', ':roles', ':columns', ':tickets', ':items', ':seen', ':records', ':claims', ':owners', ':slots',
+    ':nominated', ':rooms', ':nominations'},
+  zset = {':leases', ':renewals', ':guards', ':ticketed', ':offers', ':gone'},
+  list = {':expired'},
+}
+
+-- What is to be rebuilt must be readable for that to begin: what somebody else wrote in its place goes, be it by a slip of
+-- the hand. A role is then known again from the rebuild, as after a loss of Redis; columns go with the items.
+local function make_readable(key)
+  for wanted, suffixes in pairs(TYPES) do
+    for _, suffix in ipairs(suffixes) do
+      local found = redis.call('TYPE', key .. suffix).ok
+      if found ~= wanted and found ~= 'none' then redis.call('UNLINK', key .. suffix) end
+    end
+  end
+  local roles = redis.call('HGETALL', key .. ':roles')
+  for i = 1, #roles, 2 do
+    local good, holder = pcall(cmsgpack.unpack, roles[i + 1])
+    if not good or type(holder) ~= 'table' or type(holder[1]) ~= 'number' or type(holder[2]) ~= 'string' then
+      redis.call('HDEL', key .. ':roles', roles[i])
+    end
+  end
+  local columns, seen = redis.call('HGETALL', key .. ':columns'), {}
+  for i = 2, #columns, 2 do
+    local c = tonumber(columns[i])
+    if not c or c % 1 ~= 0 or c < 1 or c > #columns / 2 or seen[c] then
+      redis.call('UNLINK', key .. ':columns')
+      break
+    end
+    seen[c] = true
+  end
+end
+
 -- {role, incarnation} -> epoch of the role: the same again while the caller is the highest, else a higher one. From the
 -- clock even where a holder is known: after a loss that may be an old leader who woke up, and others remember newer ones.
 local function lead(keys, args)
+  make_readable(keys[1])
   local L = enter(keys[1])
   local input = cmsgpack.unpack(args[1])
   local role, incarnation = input[1], input[2]
@@ -56,10 +91,13 @@ local function owners(keys)
   return cmsgpack.pack(redis.call('HKEYS', keys[1] .. ':owners'))
 end
 
+-- Everything but who leads, what was promised to groups, and the numbers that must never come again.
 local function drop_all(L)
-  for _, suffix in ipairs({':items', ':seen', ':records', ':claims', ':leases', ':renewals', ':owners', ':gone', ':slots',
-    ':expired', ':guards', ':nominated', ':rooms', ':nominations', ':offers'}) do
-    redis.call('UNLINK', L.key .. suffix)
+  local stays = {[':meta'] = true, [':roles'] = true, [':tickets'] = true, [':ticketed'] = true}
+  for _, suffixes in pairs(TYPES) do
+    for _, suffix in ipairs(suffixes) do
+      if not stays[suffix] then redis.call('UNLINK', L.key .. suffix) end
+    end
   end
 end
 
@@ -69,7 +107,7 @@ local function start_empty(L, epoch, token)
     'binding', 0, 'observed', 0, 'nominated', 0)
 end
 
--- {role epoch, incarnation, at least}: drop everything but the roles and columns, close, raise the epoch.
+-- {role epoch, incarnation, at least}: drop everything, see drop_all, close, raise the epoch.
 local function begin(keys, args)
   local L = enter(keys[1])
   local input = cmsgpack.unpack(args[1])
@@ -97,6 +135,7 @@ end
 
 -- {role epoch, incarnation}: nothing is claimed or advanced from here on; the data stay until a rebuild.
 local function close(keys, args)
+  make_readable(keys[1])
   local L = enter(keys[1])
   local input = cmsgpack.unpack(args[1])
   if not leads(L, 'reconciler', input[1], input[2]) then return cmsgpack.pack({'stale', L.epoch}) end
@@ -199,6 +238,7 @@ local function sums(keys, args)
           sum[1] = sum[1] + 1
           for resource, amount in pairs(take[2]) do
             amount = math.max(math.min(amount, MAX_AMOUNT), -MAX_AMOUNT)
+            if not L.columns[resource] then resource = OTHERS end
             into[resource] = (into[resource] or 0) + amount
           end
         end
@@ -310,6 +350,7 @@ register('guards_v1', guards, 'no-writes')
 register('nominate_v1', nominate)
 register('scan_nominated_v1', scan_nominated, 'no-writes')
 register('sums_v1', sums, 'no-writes')
+register('faults_v1', faults, 'no-writes')
 register('owners_v1', owners, 'no-writes')
 register('records_v1', records, 'no-writes')
 register('scan_records_v1', scan_records, 'no-writes')

@@ -116,7 +116,9 @@ local function set_limits(L, name, limits)
   local v = item(L, name)
   for at = HEAD, #v - 1, WIDTH do v[at + LIMIT] = no_limit(name) end
   for resource, limit in pairs(limits) do
-    v[base(name, v, column(L, resource)) + LIMIT] = math.max(math.min(limit, MAX_AMOUNT), -MAX_AMOUNT)
+    local c = column(L, resource)
+    -- Of names that share a column nobody can say which of them there is room for.
+    if L.columns[resource] then v[base(name, v, c) + LIMIT] = math.max(math.min(limit, MAX_AMOUNT), -MAX_AMOUNT) end
   end
   v[1] = OPEN
   L.dirty[name], L.altered[name], L.pressed[name], L.closed[name] = v, v, true, nil

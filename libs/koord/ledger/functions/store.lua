@@ -5,7 +5,7 @@
 --
 --   :meta     hash  epoch, open, run_id, token (last given), held, binding, observed (numbers of records), nominated;
 --                   stream, folded: epoch and sequence of the state stream that the reconciler has folded
---   :columns  hash  resource name -> column of the vectors below, ledger-wide, never reused
+--   :columns  hash  resource name -> column of the vectors below, ledger-wide, never reused within an epoch
 --   :items    hash  item -> vector of doubles: state, refs, version, 0, then per column limit, used, held, nested
 --                   (version: of the node's guard; nested: room of the reservations nested in the item, 0 until then)
 --   :seen     hash  item -> resourceVersion of the object that its limits came from
@@ -35,7 +35,8 @@ local CLM = {TOKEN = 1, OWNER = 2, STRICT = 3, PRIORITY = 4, TICKET = 5, HELD = 
 local CHUNK = 6000          -- Lua's unpack stops near 8,000 values
 local SWEEP = 64            -- due leases looked at per call
 local MAX_MEMBERS = 4096
-local MAX_COLUMNS = 1000
+local MAX_COLUMNS = 1000    -- a vector must fit on Lua's stack
+local OTHERS = '*'          -- the last column: all names that are too many, added up
 local MAX_EXPIRED = 4096    -- reports kept for the reconciler
 local MAX_AMOUNT = 9007199254740992
 local COUNTER = {'held', 'binding', 'observed'}
@@ -141,9 +142,13 @@ end
 
 local function column(L, resource)
   local c = L.columns[resource]
+  if not c and L.ncolumns >= MAX_COLUMNS - 1 then
+    -- Anybody may write a pod that asks for a thousand things nobody has heard of: it must be counted all the same.
+    resource = OTHERS
+    c = L.columns[OTHERS]
+  end
   if not c then
     c = L.ncolumns + 1
-    if c > MAX_COLUMNS then error('more than ' .. MAX_COLUMNS .. ' resource names') end
     L.ncolumns, L.columns[resource] = c, c
     L.new_columns[#L.new_columns + 1] = resource
     L.new_columns[#L.new_columns + 1] = c
