@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -11,9 +10,8 @@ from koord.bus.decisions import Delivery
 from koord.bus.errors import AskRefused
 from koord.bus.statecache import StateCache
 from koord.contracts.asks import BarrierRaised, BindingsSettled, RaiseBarrier, SettleBindings
-from koord.contracts.codec import decode, encode
+from koord.contracts.codec import encode
 from koord.contracts.decisions import Decision
-from koord.contracts.ledger import LedgerHint
 from koord.contracts.results import Result
 from koord.gateway.access import ApiAccess
 from koord.gateway.advancing import Advancer
@@ -29,92 +27,26 @@ from koord.gateway.podindex import PodIndex
 from koord.gateway.settling import Settler
 from koord.gateway.writes import Writer
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_GROUPS, PODS, QUEUE_UNITS, Resource
-from koord.ledger.client import Ledger
 from koord.ledger.model import LedgerUnavailable
 from koord.reconciler.hints import Hints
 from koord.reconciler.rebuilding import Superseded
 from koord.reconciler.settings import ReconcilerSettings
 from koord.reconciler.term import Term
 from koord.reconciler.world import World
-from koord.runtime.host import Host
-from koord.runtime.settings import CommonSettings
 from koord.scheduler.gang.book import GangSettings
 from koord.scheduler.service import SchedulerService
 from koord.scheduler.settings import SchedulerSettings
 from koord.telemetry.context import TraceContext
-from koord.telemetry.setup import Telemetry
 from koord.telemetry.spans import Spans
-from tests.model.outside import REQUEST_TIMEOUT_S, ApiServer, Core, Decisions, Feed, SteppedBus
-from tests.model.stepping import Actor, Gates
+from tests.model.apiserver import REQUEST_TIMEOUT_S
+from tests.model.calls import NEVER_S, SteppedHost, SteppedLedger, Surroundings
+from tests.model.feeds import Feed, Values
+from tests.model.stepping import Actor
+from tests.model.streams import Core, Heard, SteppedBus
 
 T = TypeVar("T")
 
-NEVER_S = 1e9
-READS = frozenset(
-    f"{name}_v1"
-    for name in ("status", "items", "items_named", "records", "scan_records", "scan_binding", "sums", "owners")
-)
 BATCH = 64
-
-
-class SteppedLedger(Ledger):
-    """The real client; each of its calls stands at a gate before it is sent and before its answer is heard."""
-
-    gates: Gates
-    actor: Actor
-    renewed_s = 0.0
-    before_call: Callable[[str], Awaitable[None]]
-    after_call: Callable[[str], Awaitable[None]]
-
-    async def _hot(self, function: bytes, *arguments: bytes, wait: bool = False) -> list[Any] | None:
-        send = super()._hot
-        rows: list[Any] | None = await self._stepped(function.decode(), lambda: send(function, *arguments, wait=wait))
-        return rows
-
-    async def _call(self, function: str, *arguments: bytes) -> Any:
-        send = super()._call
-        return await self._stepped(function, lambda: send(function, *arguments))
-
-    async def _stepped(self, function: str, send: Callable[[], Awaitable[Any]]) -> Any:
-        async def judged() -> Any:
-            await self.before_call(function)
-            if function == "renew_v1":
-                self.renewed_s = self.gates.loop.time()
-            try:
-                return await send()
-            finally:
-                await self.after_call(function)
-
-        return await self.gates.call(self.actor, function, judged, reads=function in READS)
-
-
-class Surroundings:
-    """What every actor is given."""
-
-    def __init__(self, gates: Gates, api: ApiServer, redis_url: str, cluster: str) -> None:
-        self.gates = gates
-        self.api = api
-        self.redis_url = redis_url
-        self.cluster = cluster
-        self.decisions = Decisions()
-        self.messages: list[Core] = []
-        self.ledgers: list[Ledger] = []
-        self.numbers = itertools.count(1)
-        self.before_call: Callable[[str], Awaitable[None]]
-        self.after_call: Callable[[str], Awaitable[None]]
-
-    async def ledger(self, actor: Actor) -> SteppedLedger:
-        """A connection of its own."""
-        with self.gates.loop.real():
-            ledger = await SteppedLedger.connect(self.redis_url, self.cluster, actor.name, timeout_s=NEVER_S)
-        ledger.gates, ledger.actor = self.gates, actor
-        ledger.before_call, ledger.after_call = self.before_call, self.after_call
-        self.ledgers.append(ledger)
-        return ledger
-
-    def bus(self, actor: Actor) -> Any:
-        """In the place of a connection to NATS."""
-        return SteppedBus(actor, self.decisions, self.messages)
 
 
 class Scheduler:
@@ -124,41 +56,34 @@ class Scheduler:
         self.actor = actor
         self.bus: SteppedBus = around.bus(actor)
         self.ledger = ledger
-        host = Host(
-            "scheduler",
-            CommonSettings(cluster="model"),
-            Telemetry(Spans(enabled=False), None),
-            bus=self.bus,
-            ledger=ledger,
-            incarnation=actor.name,
-        )
+        host = SteppedHost("scheduler", actor, self.bus, ledger)
         settings = SchedulerSettings(batch=BATCH, coscheduling=GangSettings(default_timeout_s=60.0))
         self.service = SchedulerService(host, settings)
         self.host = host
         service = self.service
         self.feeds = [
-            Feed(around.api, NODES, service._nodes),
-            Feed(around.api, ELASTIC_QUOTAS, service._quotas),
-            Feed(around.api, POD_GROUPS, service._groups),
-            Feed(around.api, PODS, service._pods, late),
+            Feed(around.api, actor, NODES, service._nodes),
+            Feed(around.api, actor, ELASTIC_QUOTAS, service._quotas),
+            Feed(around.api, actor, POD_GROUPS, service._groups),
+            Feed(around.api, actor, PODS, service._pods, late),
         ]
+        self.values = [Values(around.network, actor, ".quota.runtime.", service._runtimes)]
         self.planning = False
 
     def plan(self, later_s: float) -> None:
         """Turn the loop once, as it will be turned ``later_s`` from now."""
+        self.actor.ahead_s += later_s
         if not self.planning and self.service._driver.ledger_open.is_set():
             self.planning = True
-            self.actor.run(self._plan(later_s))
+            self.actor.run(self._plan())
 
-    async def _plan(self, later_s: float) -> None:
+    async def _plan(self) -> None:
         driver = self.service._driver
-        now = time.monotonic() + later_s
         try:
-            driver._queue.wake(driver._world.events, now)
-            driver._world.events.clear()
-            planned = await driver.turn(now)
+            began = time.time_ns()
+            planned = await driver.turn(time.monotonic())
             if planned:
-                await driver.rounds.claim(planned, time.time_ns(), time.time_ns())
+                await driver.rounds.claim(planned, began, time.time_ns())
         finally:
             self.planning = False
 
@@ -181,13 +106,14 @@ class Scheduler:
 
     def upkeep(self, later_s: float) -> None:
         """Publish again what is overdue then, renew, and give back."""
-        self.actor.run(self._upkeep(later_s))
+        self.actor.ahead_s += later_s
+        self.actor.run(self._upkeep())
 
-    async def _upkeep(self, later_s: float) -> None:
+    async def _upkeep(self) -> None:
         binds = self.service._binds
-        binds.republish(time.monotonic() + later_s)
+        binds.republish(time.monotonic())
         if binds.releasing.is_set():
-            await self.service._release()
+            await self.service.upkeep.release()
         if len(binds.flights):
             try:
                 await self.ledger.renew()
@@ -202,13 +128,14 @@ class Scheduler:
         with contextlib.suppress(LedgerUnavailable):
             await self.ledger.retire(dead)
 
-    def hear(self, message: Core) -> None:
+    async def hear(self, message: Core) -> None:
         """A core message arrives: a result, or a hint of the ledger."""
-        for prefix, handler in self.bus.handlers:
-            if message.subject.startswith(prefix):
-                handler(message.subject.encode(), b"", None, message.body)
-        if ".ledger.claim." in message.subject:
-            self.service._driver.hint(decode(LedgerHint, message.body))
+        with self.actor.within():
+            await self.bus.hear(message)
+            if ".ledger.claim." in message.subject:
+                await self.service._on_hint(Heard(message.subject, message.body))  # type: ignore[arg-type]
+            elif message.subject.endswith(".ledger.epoch"):
+                await self.service._on_epoch(Heard(message.subject, message.body))  # type: ignore[arg-type]
 
 
 class _Answers:
@@ -285,16 +212,16 @@ class Gateway:
             self.actor.name,
             api_timeout_s=REQUEST_TIMEOUT_S,
         )
-        self.around.decisions.all_back()
+        self.around.network.decisions.all_back()
 
     async def _queued(self) -> AsyncIterator[list[Decision]]:
         await self.around.gates.stand(self.actor, "the queue is looked through")
-        yield self.around.decisions.unacknowledged()
+        yield self.around.network.decisions.unacknowledged()
 
     async def _queue_made(self) -> str:
         await self.around.gates.stand(self.actor, "the queue's life is asked for")
         # In the year 2100: it is new each time, as far as the barrier's clock knows.
-        return f"2100-01-01T00:{self.around.decisions.life:02d}:00Z"
+        return f"2100-01-01T00:{self.around.network.decisions.life:02d}:00Z"
 
     async def settle(self, question: SettleBindings) -> BindingsSettled | AskRefused:
         """The answer to a question of the reconciler, given as this actor."""
@@ -318,14 +245,15 @@ class Gateway:
         answer: T | AskRefused = await self.actor.run(answered())
         return answer
 
-    async def take(self, delivery: Delivery) -> None:
+    def take(self, delivery: Delivery) -> None:
         """A decision is handed out."""
         assert self.executor is not None
-        self.executor.take(delivery)
+        with self.actor.within():
+            self.executor.take(delivery)
 
     def watch(self, most: int) -> None:
         """The next changes of pods arrive on the gateway's own watch."""
-        for type_, namespace, name, _, raw in self.around.api.changes(PODS, self.seen)[:most]:
+        for type_, namespace, name, _, raw in self.around.api.log(PODS)[self.seen : self.seen + most]:
             self.seen += 1
             brief = read_object(raw, kind="Pod", api_version="v1", pod=True)
             self.pods.observe(type_, f"{namespace}/{name}", brief)
@@ -356,7 +284,8 @@ class Reconciler:
             (PODS, self.world.pods, late),
             (QUEUE_UNITS, self.world.units, late),
         ]
-        self.feeds = [Feed(around.api, resource, cache, behind) for resource, cache, behind in caches]
+        self.feeds = [Feed(around.api, actor, resource, cache, behind) for resource, cache, behind in caches]
+        self.values: list[Values] = []
         suspect_s = 0.0 if strict_audit else NEVER_S
         self._settings = ReconcilerSettings(
             fold_delay_s=0.0, sweep_s=0.0, audit_s=suspect_s, suspect_s=suspect_s, binding_s=0.0

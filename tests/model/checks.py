@@ -6,34 +6,29 @@ from typing import Any
 
 from koord.accounting.requests import amounts
 from koord.accounting.takes import NODE
-from koord.kube.resources import NODES, PODS, QUEUE_UNITS
+from koord.kube.protocol.quota import DEFAULT_QUOTA
+from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NODES, PODS, QUEUE_UNITS
 from koord.ledger.client import Ledger
 from koord.ledger.model import Item, Record
-from tests.model.outside import ApiServer
-
-NODE_CPU = 4000
-"""Milli-cpu of a node."""
-ENDED = ("Succeeded", "Failed")
-GANG = "gang.scheduling.koordinator.sh/"
-GANG_NAME, GANG_MINIMUM, GANG_MODE = GANG + "name", GANG + "min-available", GANG + "mode"
-QUOTA_NAME = "quota.scheduling.koordinator.sh/name"
-
-
-def cpu_of(pod: Mapping[str, Any]) -> int:
-    """What a pod of this test asks for, in milli."""
-    return amounts(pod["spec"]["containers"][0]["resources"]["requests"], "requests")["cpu"]
-
-
-def unit_cpu(unit: Mapping[str, Any]) -> int:
-    return 1000 * int(unit["spec"]["resource"]["cpu"])
-
-
-def admits(unit: Mapping[str, Any]) -> bool:
-    return bool(unit.get("status", {}).get("admissions"))
-
-
-def live(pod: Mapping[str, Any]) -> bool:
-    return pod["status"].get("phase") not in ENDED
+from koord.ledger.nominations import DISRUPTIONS
+from tests.model.apiserver import ApiServer
+from tests.model.objects import (
+    GANG_MINIMUM,
+    GANG_NAME,
+    NODE_CPU,
+    POD_GROUP_MINIMUM,
+    POD_GROUP_NAME,
+    QUOTA,
+    QUOTA_NAME,
+    UNIT_ENDED,
+    admits,
+    charged,
+    cpu_of,
+    live,
+    of_unit,
+    owner_of,
+    unit_cpu,
+)
 
 
 def allocatable(api: ApiServer) -> dict[str, int]:
@@ -60,9 +55,11 @@ async def everything(ledger: Ledger) -> tuple[dict[str, Item], dict[str, Record]
     return await ledger.items(), records
 
 
-def check_sums(items: Mapping[str, Item], records: Mapping[str, Record]) -> None:
-    """Held and used are the sums over records."""
+def check_sums(items: Mapping[str, Item], records: Mapping[str, Record], units: Mapping[str, int]) -> None:
+    """Held and used are the sums over records, and over the ``units`` of disruption budgets that nominations hold."""
     sums: dict[tuple[str, str, str], int] = defaultdict(int)
+    for name, count in units.items():
+        sums[name, "held", DISRUPTIONS] += count
     for record in records.values():
         part = "used" if record.state == "OBSERVED" else "held"
         for take in record.takes:
@@ -95,6 +92,15 @@ def _free(item: Item, key: str) -> int:
     return item.limits.get(key, 1 << 53) - item.used.get(key, 0) - item.held.get(key, 0)
 
 
+def check_left(name: str, before: Item | None, after: Item, nominated: Mapping[str, int]) -> None:
+    """What claims took of a node leaves the room of nominations that they must respect."""
+    for key, amount in nominated.items():
+        took = before is not None and _free(after, key) < _free(before, key)
+        assert not took or _free(after, key) >= amount, (
+            f"{name} {key}: claims left {_free(after, key)} of {amount} kept"
+        )
+
+
 def check_strict(records: Mapping[str, Record], claims: Mapping[str, frozenset[str]], seen_bound: set[str]) -> None:
     """While a member of a Strict claim is HELD all are, but those that the API showed bound meanwhile (row 10)."""
     for claim, uids in claims.items():
@@ -116,22 +122,43 @@ def check_nodes(api: ApiServer, by_koord: Mapping[str, str], shrunk: set[str]) -
     assert not over, f"more than {NODE_CPU} was bound: {over}"
 
 
+def quota_of(item: Mapping[str, Any], quotas: frozenset[str]) -> str:
+    """The quota that an object is charged to; empty if there is none."""
+    named: str = item["metadata"].get("labels", {}).get(QUOTA_NAME, DEFAULT_QUOTA)
+    return named if named in quotas else DEFAULT_QUOTA if DEFAULT_QUOTA in quotas else ""
+
+
+def quotas_of(api: ApiServer) -> frozenset[str]:
+    return frozenset(quota["metadata"]["name"] for quota in api.objects(ELASTIC_QUOTAS).values())
+
+
+def check_quota(api: ApiServer, by_koord: Mapping[str, str], most_cpu: int) -> None:
+    """What koord bound of the quota's pods is never more than the most that the quota ever allowed."""
+    taken = sum(
+        cpu_of(pod)
+        for pod in api.objects(PODS).values()
+        if pod["metadata"]["uid"] in by_koord and live(pod) and QUOTA_NAME in pod["metadata"].get("labels", {})
+    )
+    assert taken <= 1000 * most_cpu, f"quota {QUOTA}: {taken} is bound, at most {most_cpu} cpu were ever allowed"
+
+
 def unlike(api: ApiServer, items: Mapping[str, Item], records: Mapping[str, Record]) -> str:
     """How the ledger differs from the API, at rest."""
     wanted: dict[str, str] = {}
     used: dict[str, int] = defaultdict(int)
+    quotas = quotas_of(api)
     for pod in api.objects(PODS).values():
         node = pod["spec"].get("nodeName")
         if node and live(pod):
             wanted[pod["metadata"]["uid"]] = node
-            used[f"node/{node}"] += cpu_of(pod)
-            for name in pod["metadata"].get("labels", {}).values():
+            used[NODE + node] += cpu_of(pod)
+            if name := quota_of(pod, quotas):
                 used[f"quota/{name}"] += cpu_of(pod)
-                used[f"admitted/{name}"] += cpu_of(pod)
+                used[f"admitted/{name}"] += 0 if of_unit(pod) else cpu_of(pod)
     for unit in api.objects(QUEUE_UNITS).values():
-        if admits(unit):
+        if charged(unit):
             wanted[unit["metadata"]["uid"]] = ""
-            used[f"admitted/{unit['metadata']['labels'][QUOTA_NAME]}"] += unit_cpu(unit)
+            used[f"admitted/{quota_of(unit, quotas)}"] += unit_cpu(unit)
     recorded = {record.uid: (record.state, record.node) for record in records.values()}
     if recorded != {uid: ("OBSERVED", node) for uid, node in wanted.items()}:
         return f"records {recorded}, objects {wanted}"
@@ -148,32 +175,67 @@ def unlike(api: ApiServer, items: Mapping[str, Item], records: Mapping[str, Reco
     return f"used and recounted: {differing}" if differing else ""
 
 
-def unplaced(api: ApiServer, quota_cpu: int) -> str:
-    """A pod or gang that could be placed and is not."""
+def unplaced(api: ApiServer, items: Mapping[str, Item]) -> str:
+    """A pod, gang, unit or job that could go on and does not."""
+    return _pods_wait(api, items) or _units_wait(api, items) or _jobs_wait(api)
+
+
+def _left(items: Mapping[str, Item], name: str) -> int:
+    item = items.get(name)
+    return _free(item, "cpu") if item is not None and item.open else 0
+
+
+def _pods_wait(api: ApiServer, items: Mapping[str, Item]) -> str:
     left = room(api)
-    spent = sum(
-        cpu_of(pod)
-        for pod in api.objects(PODS).values()
-        if pod["spec"].get("nodeName") and live(pod) and pod["metadata"].get("labels")
-    )
-    units = list(api.objects(QUEUE_UNITS).values())
-    admitted = spent + sum(unit_cpu(unit) for unit in units if admits(unit))
-    for unit in units:
-        if not admits(unit) and admitted + unit_cpu(unit) <= 1000 * quota_cpu:
-            return f"unit {unit['metadata']['name']} ({unit_cpu(unit)}) waits although {admitted} is admitted"
+    of_quota = _left(items, f"quota/{QUOTA}")
     gangs: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for pod in api.objects(PODS).values():
-        gang = pod["metadata"].get("annotations", {}).get(GANG_NAME)
-        if gang:
+        meta = pod["metadata"]
+        if gang := meta.get("annotations", {}).get(GANG_NAME) or meta.get("labels", {}).get(POD_GROUP_NAME):
             gangs[gang].append(pod)
         elif not pod["spec"].get("nodeName") and live(pod):
             fits = any(amount >= cpu_of(pod) for amount in left.values())
-            if fits and (not pod["metadata"].get("labels") or spent + cpu_of(pod) <= 1000 * quota_cpu):
-                return f"pod {pod['metadata']['name']} ({cpu_of(pod)}) waits although there is room: {left}"
+            if fits and (QUOTA_NAME not in meta.get("labels", {}) or cpu_of(pod) <= of_quota):
+                return f"pod {meta['name']} ({cpu_of(pod)}) waits although there is room: {left}"
     for gang, pods in gangs.items():
         pending = [pod for pod in pods if not pod["spec"].get("nodeName") and live(pod)]
-        minimum = int(pods[0]["metadata"]["annotations"][GANG_MINIMUM])
+        minimum = _minimum(pods[0])
         places = sum(max(0, amount) // 1000 for amount in left.values())
-        if pending and len(pods) >= minimum and places >= len(pending):
+        limited = QUOTA_NAME in pods[0]["metadata"].get("labels", {})
+        fits = places >= len(pending) and (not limited or 1000 * len(pending) <= of_quota)
+        if pending and len(pods) >= minimum and fits:
             return f"gang {gang} waits with {len(pending)} of {len(pods)} although there is room: {left}"
     return ""
+
+
+def _minimum(pod: Mapping[str, Any]) -> int:
+    meta = pod["metadata"]
+    return int(meta.get("annotations", {}).get(GANG_MINIMUM) or meta.get("labels", {}).get(POD_GROUP_MINIMUM) or 1)
+
+
+def _units_wait(api: ApiServer, items: Mapping[str, Item]) -> str:
+    of_quota = _left(items, f"admitted/{QUOTA}")
+    for unit in api.objects(QUEUE_UNITS).values():
+        if not admits(unit) and unit.get("status", {}).get("phase") not in UNIT_ENDED and unit_cpu(unit) <= of_quota:
+            job = _job_of(api, unit)
+            if job is None or job["spec"].get("suspend"):
+                return f"unit {unit['metadata']['name']} ({unit_cpu(unit)}) waits although {of_quota} can be admitted"
+    return ""
+
+
+def _jobs_wait(api: ApiServer) -> str:
+    """A Job's unit is admitted and the Job is not let go, or there is no unit."""
+    units = {owner_of(unit): unit for unit in api.objects(QUEUE_UNITS).values()}
+    for job in api.objects(JOBS).values():
+        unit = units.get(job["metadata"]["uid"])
+        over = bool(job.get("status", {}).get("conditions"))
+        if unit is None and not over:
+            return f"job {job['metadata']['name']} has no unit"
+        if unit is not None and not over and admits(unit) and job["spec"].get("suspend"):
+            return f"job {job['metadata']['name']} is admitted and suspended"
+    return ""
+
+
+def _job_of(api: ApiServer, unit: Mapping[str, Any]) -> dict[str, Any] | None:
+    owner = owner_of(dict(unit))
+    return next((job for job in api.objects(JOBS).values() if job["metadata"]["uid"] == owner), None)

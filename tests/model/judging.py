@@ -1,64 +1,107 @@
 """Judges each step with what the test itself remembers of the run."""
 
 import json
+from collections import Counter, defaultdict
+from typing import Any
 
 import msgspec
 import redis
 
+from koord.contracts.decisions import Bind, ClaimRef, Decision, Patch
 from koord.kube.resources import PODS
 from koord.ledger.client import Ledger
 from koord.ledger.model import Item
 from tests.model import checks
-from tests.model.outside import ApiServer, Sent
+from tests.model.apiserver import ApiServer, Sent
 from tests.model.stepping import SteppedLoop
+from tests.model.streams import Decisions
 
 STRICT, UIDS = 2, 7
 """Fields of a claim in the ledger's data (``CLM`` of store.lua, counted from 0)."""
+OFFER_UNITS = 3
+"""Field of an offer (``OFR``)."""
 
 
 class Judge:
-    """Sees the ledger's data by itself, and every request when it takes effect."""
+    """Sees the ledger's data by itself, and every request when it is sent and when it takes effect."""
 
-    def __init__(self, api: ApiServer, ledger: Ledger, raw: "redis.Redis", key: str, loop: SteppedLoop) -> None:
+    def __init__(
+        self,
+        api: ApiServer,
+        ledger: Ledger,
+        raw: "redis.Redis",
+        key: str,
+        loop: SteppedLoop,
+        decisions: Decisions,
+    ) -> None:
         self.claimed_s: dict[str, float] = {}
         """When a claim was first seen."""
         self.shrunk: set[str] = set()
         """Nodes that lost room while pods were on them."""
+        self.wrong: list[str] = []
+        """What was found while an actor was at it, whose own handlers must not hide it."""
+        self.most_cpu = 0
+        """The most that the quota ever allowed."""
         self._api = api
         self._ledger = ledger
         self._raw = raw
         self._key = key
         self._loop = loop
+        self._decisions = decisions
         self._before: dict[str, Item] = {}
         self._seen_bound: set[str] = set()
         self._by_koord: dict[str, str] = {}
+        self._advanced: dict[tuple[str, str], set[str]] = defaultdict(set)
         self._bound_now: list[tuple[str, str]] = []
+
+    # The ledger's calls ---------------------------------------------------------------------------------------------
 
     async def before_call(self, function: str) -> None:
         """A function of the ledger is about to run."""
-        if function == "claim_v1":
+        if function in ("claim_v1", "nominate_v1"):
             self._before = await self._ledger.items()
 
     async def after_call(self, function: str) -> None:
         """It has run."""
-        if function == "claim_v1":
-            checks.check_taken(self._before, await self._ledger.items(), ("node/", "quota/"))
+        try:
+            if function == "claim_v1":
+                checks.check_taken(self._before, await self._ledger.items(), ("node/", "quota/"))
+            elif function == "nominate_v1":
+                checks.check_taken(self._before, await self._ledger.items(), ("pdb/",))
+        except AssertionError as error:
+            self.wrong.append(str(error))
+        if function == "advance_v1":
+            async for record in self._ledger.binding():
+                self._advanced[record.uid, record.node].add(record.decision)
+
+    # Requests -------------------------------------------------------------------------------------------------------
+
+    def sent(self, sent: Sent) -> None:
+        """A gateway sends a request: a Binding only after an advance of a decision that says the same."""
+        if sent.binds:
+            uid, node = _binding(sent)
+            decided = {id_ for id_ in self._advanced[uid, node] if _binds(self._decisions.claimed.get(id_), uid, node)}
+            if not decided:
+                self.wrong.append(f"{sent!r} was sent without a record that is BINDING by a decision for {node}")
 
     def done(self, sent: Sent) -> None:
         """A request took effect."""
         if sent.binds and sent.response is not None and sent.response.status < 300:
-            body = json.loads(sent.body)
-            uid, node = body["metadata"]["uid"], body["target"]["name"]
-            assert uid not in self._by_koord, f"{sent.path}: bound twice"
+            uid, node = _binding(sent)
+            if uid in self._by_koord:
+                self.wrong.append(f"{sent.path}: bound twice")
             self._by_koord[uid] = node
             self._bound_now.append((uid, node))
 
+    # Each step ------------------------------------------------------------------------------------------------------
+
     async def judge(self) -> None:
         """All that must hold between two steps."""
+        assert not self.wrong, self.wrong
         with self._loop.real():
             items, records = await checks.everything(self._ledger)
             status = await self._ledger.status()
-        checks.check_sums(items, records)
+        checks.check_sums(items, records, self._units_held())
         states = [record.state for record in records.values()]
         counted = (status.held, status.binding, status.observed)
         assert counted == tuple(states.count(state) for state in ("HELD", "BINDING", "OBSERVED"))
@@ -72,11 +115,23 @@ class Judge:
             where = (record.state, record.node) if record is not None else None
             # A ledger that was lost says nothing; what was written on its word is found by the rebuild.
             assert where == ("BINDING", node) or not status.open, f"{uid} was bound to {node}, its record is {where}"
+            if record is not None and status.open:
+                claim = claim_of(self._decisions.claimed.get(record.decision))
+                assert claim is not None and claim.epoch == status.epoch, f"{uid} was bound by {claim} of another epoch"
+                assert claim.claim == record.claim, f"{uid} was bound by {claim}, its record is of {record.claim}"
         checks.check_nodes(self._api, self._by_koord, self.shrunk)
+        checks.check_quota(self._api, self._by_koord, self.most_cpu)
 
     def leased(self) -> list[str]:
         """The claims with a lease."""
         return [str(id_, "utf-8") for id_ in self._raw.zrange(f"{self._key}:leases", 0, -1)]  # type: ignore[arg-type]
+
+    def _units_held(self) -> Counter[str]:
+        held: Counter[str] = Counter()
+        offers: list[bytes] = self._raw.hvals(f"{self._key}:nominations")  # type: ignore[assignment]
+        for packed in offers:
+            held.update(_text(one[0]) for one in msgspec.msgpack.decode(packed)[OFFER_UNITS])
+        return held
 
     def _strict_claims(self) -> dict[str, frozenset[str]]:
         found = {}
@@ -85,7 +140,22 @@ class Judge:
             claim = msgspec.msgpack.decode(entry)
             self.claimed_s.setdefault(id_.decode(), self._loop.time())
             if claim[STRICT]:
-                found[id_.decode()] = frozenset(
-                    str(uid, "utf-8") if isinstance(uid, bytes) else uid for uid in claim[UIDS]
-                )
+                found[id_.decode()] = frozenset(_text(uid) for uid in claim[UIDS])
         return found
+
+
+def claim_of(decision: Decision | None) -> ClaimRef | None:
+    return decision.claim if isinstance(decision, Bind | Patch) else None
+
+
+def _binds(decision: Decision | None, uid: str, node: str) -> bool:
+    return isinstance(decision, Bind) and any((one.uid, one.node) == (uid, node) for one in decision.members)
+
+
+def _binding(sent: Sent) -> tuple[str, str]:
+    body = json.loads(sent.body)
+    return body["metadata"]["uid"], body["target"]["name"]
+
+
+def _text(value: Any) -> str:
+    return str(value, "utf-8") if isinstance(value, bytes) else str(value)

@@ -1,41 +1,36 @@
-"""The actors and their outside together: what may happen next, what may go wrong, and how everything comes to rest."""
+"""The actors and their outside together: who is there, how time passes, and how everything comes to rest."""
 
 import asyncio
-import itertools
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 import redis
 
 from koord.bus.errors import AskRefused, BusTimeout
 from koord.contracts.asks import BarrierRaised, BindingsSettled, RaiseBarrier, SettleBindings
-from koord.kube.resources import PODS, QUEUE_UNITS
 from koord.ledger.client import Ledger
-from koord.ledger.model import LedgerUnavailable, LimitSet
 from koord.localcluster.servers import RedisServer
 from tests.model import checks
-from tests.model.actors import Gateway, Reconciler, Scheduler, SteppedLedger, Surroundings
+from tests.model.actors import Gateway, Reconciler, Scheduler
+from tests.model.apiserver import REQUEST_TIMEOUT_S, ApiServer
+from tests.model.calls import SteppedLedger, Surroundings
+from tests.model.cluster import Cluster
+from tests.model.faults import Faults
 from tests.model.judging import Judge
-from tests.model.outside import REQUEST_TIMEOUT_S, ApiServer, Core, Message
+from tests.model.keepers import Queue, Quota
+from tests.model.moves import Move, Moves
 from tests.model.stepping import Actor, Gates, SteppedLoop
-from tests.model.unitqueue import UnitQueue
 
-QUOTA = "team"
 CLUSTER = "model"
 KEY = f"{{koord:{CLUSTER}}}"
 LEASE_S = 30.0
+MOMENT_S = 0.02
+"""What the queue waits for, between two looks at its work; it passes with each move."""
 ROUNDS = 150
+ROLES = ("gateway", "reconciler", "quota", "queue", "scheduler")
 
 T = TypeVar("T")
-
-
-class Move(NamedTuple):
-    """One thing that may happen; its action is a plain call or a coroutine function."""
-
-    label: str
-    action: Callable[[], Any]
 
 
 class Play:
@@ -46,30 +41,33 @@ class Play:
         self.loop = loop
         self.server = server
         self.raw = redis.Redis.from_url(server.url, decode_responses=False)
-        self.names = itertools.count(1)
         self.gates = Gates(loop)
         self.api = ApiServer()
+        self.cluster = Cluster(self.api)
         self.around = Surroundings(self.gates, self.api, server.url, CLUSTER)
         self.schedulers: list[Scheduler] = []
         self.gateways: list[Gateway] = []
         self.reconcilers: list[Reconciler] = []
-        self.queues: list[UnitQueue] = []
+        self.queues: list[Queue] = []
+        self.quotas: list[Quota] = []
         self.quota_cpu = quota_cpu
         self.spectator: Ledger
-        self._spectators: list[Ledger] = []
         self.judge: Judge
         self.calming = False
-        self._quota_told = (0, 0)
+        self.moves = Moves(self)
+        self.faults = Faults(self)
+        self._spectators: list[Ledger] = []
 
     async def start(self) -> None:
         """One of each actor, on a ledger that was never opened."""
         with self.loop.real():
             self.spectator = await Ledger.connect(self.server.url, CLUSTER, "spectator", timeout_s=1e9)
         self._spectators.append(self.spectator)
-        self.judge = Judge(self.api, self.spectator, self.raw, KEY, self.loop)
+        self.judge = Judge(self.api, self.spectator, self.raw, KEY, self.loop, self.around.network.decisions)
+        self.judge.most_cpu = self.quota_cpu
         self.around.before_call, self.around.after_call = self.judge.before_call, self.judge.after_call
-        self.api.on_done = self.judge.done
-        for role in ("gateway", "reconciler", "scheduler", "queue"):
+        self.api.on_sent, self.api.on_done = self.judge.sent, self.judge.done
+        for role in ROLES:
             await self.start_anew(role, 0)
 
     async def close(self) -> None:
@@ -84,13 +82,23 @@ class Play:
     # Who is there ---------------------------------------------------------------------------------------------------
 
     @property
-    def _owners(self) -> tuple[Scheduler | UnitQueue, ...]:
+    def owners(self) -> tuple[Scheduler | Queue, ...]:
         """Those who claim."""
         return (*self.schedulers, *self.queues)
 
     @property
+    def readers(self) -> tuple[Scheduler | Reconciler | Queue | Quota, ...]:
+        """Those who read the state stream."""
+        return (*self.schedulers, *self.reconcilers, *self.queues, *self.quotas)
+
+    @property
+    def hearers(self) -> tuple[Scheduler | Queue | Quota, ...]:
+        """Those who hear core messages."""
+        return (*self.schedulers, *self.queues, *self.quotas)
+
+    @property
     def everybody(self) -> tuple[Any, ...]:
-        return (*self.schedulers, *self.gateways, *self.reconcilers, *self.queues)
+        return (*self.schedulers, *self.gateways, *self.reconcilers, *self.queues, *self.quotas)
 
     def lives(self, role: str) -> list[Any]:
         """All lives of a role, the dead included."""
@@ -99,12 +107,13 @@ class Play:
             "gateway": self.gateways,
             "reconciler": self.reconcilers,
             "queue": self.queues,
+            "quota": self.quotas,
         }
         return found[role]
 
     async def start_anew(self, role: str, late: int, *, strict_audit: bool = False) -> None:
         """A new life. ``late``: how many changes of pods its first picture lacks."""
-        actor = Actor(f"{role[0]}{next(self.names)}")
+        actor = Actor(f"{role}-{next(self.cluster.names)}")
         ledger: SteppedLedger = await self.around.ledger(actor)
         around = self.around
         if role == "scheduler":
@@ -114,8 +123,10 @@ class Play:
         elif role == "reconciler":
             asks = (self._ask_settle, self._ask_barrier)
             self.reconcilers.append(Reconciler(around, actor, ledger, *asks, late, strict_audit=strict_audit))
+        elif role == "queue":
+            self.queues.append(Queue(around, actor, ledger, late))
         else:
-            self.queues.append(UnitQueue(around, actor, ledger))
+            self.quotas.append(Quota(around, actor, ledger, late))
         await self.loop.settle()
 
     async def _ask_settle(self, question: SettleBindings) -> BindingsSettled:
@@ -140,7 +151,7 @@ class Play:
             raise answer
         return answer
 
-    # What may happen ------------------------------------------------------------------------------------------------
+    # How it goes on -------------------------------------------------------------------------------------------------
 
     async def make(self, move: Move) -> None:
         """Let it happen, and judge."""
@@ -149,113 +160,13 @@ class Play:
         if asyncio.iscoroutine(made):
             await made
         await self.loop.settle()
+        await asyncio.sleep(MOMENT_S)
+        await self.loop.settle()
         for one in self.everybody:
             if one.actor.alive and one.actor.errors:
                 raise AssertionError(f"{one.actor.name} crashed") from one.actor.errors[0]
         if move.label.endswith(" is sent") or move.label.startswith("execute"):
             await self.judge.judge()
-
-    def moves(self) -> list[Move]:
-        """What may happen next when nothing goes wrong, in a fixed order."""
-        return [*self._calls(), *self._messages(), *self._looks(), *self._terms(), *self._admissions()]
-
-    def _calls(self) -> Iterator[Move]:
-        for gate in self.gates.shut:
-            yield Move(repr(gate), partial(self.gates.open, gate))
-        for sent in self.api.under_way:
-            if sent.response is None:
-                # A request that nobody waits for any more is nobody's next step.
-                label = f"execute {sent}" if sent.awaited else f"execute late {sent.method} {sent.path}"
-                yield Move(label, partial(self.api.execute, sent))
-            elif sent.awaited:
-                yield Move(f"answer {sent}", partial(self.api.answer, sent))
-
-    def _messages(self) -> Iterator[Move]:
-        decisions = self.around.decisions
-        for message in decisions.on_the_way:
-            yield Move(f"publish {message}", partial(decisions.arrive, message))
-        for message in decisions.held:
-            if not message.out and self._takes_decisions:
-                yield Move(f"hand out {message}", partial(self._hand_out, message))
-        for core in self.around.messages[: None if self.calming else 4]:
-            yield Move(f"hear {core}", partial(self._hear, core))
-
-    def _looks(self) -> Iterator[Move]:
-        gateway = self.gateways[-1]
-        if gateway.actor.alive and gateway.seen < len(self.api.changes(PODS, 0)):
-            yield Move(f"{gateway.actor.name} watches", partial(gateway.watch, 100))
-        seers: tuple[Scheduler | Reconciler, ...] = (*self.schedulers, *self.reconcilers)
-        for one in seers:
-            for feed in one.feeds:
-                if one.actor.alive and feed.behind:
-                    yield Move(f"{one.actor.name} sees {feed.token}", partial(feed.deliver, 1))
-                    yield Move(f"{one.actor.name} sees all {feed.token}", partial(feed.deliver, 100))
-        for scheduler in self.schedulers:
-            name, service = scheduler.actor.name, scheduler.service
-            if not scheduler.actor.alive:
-                continue
-            if not service._driver.ledger_open.is_set():
-                yield Move(f"{name} looks", scheduler.look)
-            elif not scheduler.planning and len(service._world.pending):
-                yield Move(f"{name} plans", partial(scheduler.plan, 0.0))
-                yield Move(f"{name} plans later", partial(scheduler.plan, 20.0))
-            if service._binds.releasing.is_set():
-                yield Move(f"{name} gives back", partial(scheduler.upkeep, 0.0))
-
-    def _terms(self) -> Iterator[Move]:
-        """Who learns that a newer one leads gives up its term, and stands for election again."""
-        gateway, reconciler = self.gateways[-1], self.reconcilers[-1]
-        fenced = gateway.executor is not None and gateway.executor.not_leading.is_set()
-        if gateway.actor.alive and fenced:
-            yield Move(f"{gateway.actor.name} gives up its term", partial(self._next_term, "gateway"))
-        if reconciler.actor.alive and reconciler.superseded:
-            yield Move(f"{reconciler.actor.name} gives up its term", partial(self._next_term, "reconciler"))
-
-    async def _next_term(self, role: str) -> None:
-        actor = self.lives(role)[-1].actor
-        if actor.alive:
-            await actor.die()
-            await self.start_anew(role, 0, strict_audit=self.calming)
-
-    def _admissions(self) -> Iterator[Move]:
-        if self._quota_told != (self.spectator.epoch, self.quota_cpu):
-            yield Move("the quota is told", self._tell_quota)
-        queue = self.queues[-1]
-        for unit in self.api.objects(QUEUE_UNITS).values():
-            if checks.admits(unit):
-                queue.forget(unit["metadata"]["uid"])
-            elif queue.actor.alive:
-                yield Move(
-                    f"admit {unit['metadata']['name']}", partial(queue.admit, unit, checks.unit_cpu(unit), QUOTA)
-                )
-
-    @property
-    def _takes_decisions(self) -> bool:
-        return self.gateways[-1].actor.alive and self.gateways[-1].executor is not None
-
-    async def _hand_out(self, message: Message) -> None:
-        gateway = self.gateways[-1]
-        if message in self.around.decisions.held and self._takes_decisions:
-            await gateway.actor.run(gateway.take(self.around.decisions.hand_out(message, gateway.bus)))
-
-    def _hear(self, core: Core, *, again: bool = False) -> None:
-        if core in self.around.messages:
-            if not again:
-                self.around.messages.remove(core)
-            for one in self._owners:
-                if one.actor.alive:
-                    one.hear(core)
-
-    async def _tell_quota(self) -> None:
-        """The quota leader writes the limits that the API shows."""
-        with self.loop.real():
-            role_epoch = await self.spectator.lead("quota")
-            told = ((await self.spectator.status()).epoch, self.quota_cpu)
-            limits = {"cpu": 1000 * self.quota_cpu}
-            observations = [LimitSet(f"quota/{QUOTA}", limits), LimitSet(f"admitted/{QUOTA}", limits)]
-            answer = await self.spectator.observe(observations, role="quota", role_epoch=role_epoch)
-            if answer.status == "ok":
-                self._quota_told = told
 
     async def one_goes_on(self, role: str, most: int) -> None:
         """The newest of a role goes on while the others stand; where it only sleeps, time passes.
@@ -274,52 +185,9 @@ class Play:
     def own_moves(self, role: str) -> list[Move]:
         """The moves of the newest of a role."""
         name = self.lives(role)[-1].actor.name
-        return [move for move in self.moves() if f"{name}: " in move.label or move.label.startswith(f"{name} ")]
+        return [move for move in self.moves.all() if f"{name}: " in move.label or move.label.startswith(f"{name} ")]
 
-    # What may go wrong ----------------------------------------------------------------------------------------------
-
-    def faults(self) -> list[Move]:
-        """What may go wrong on the way, in a fixed order."""
-        return [*self._call_faults(), *self._message_faults(), *self._silences()]
-
-    def _call_faults(self) -> Iterator[Move]:
-        away = LedgerUnavailable("as the model wants it")
-        for gate in self.gates.shut:
-            if "_v1 " in gate.label:
-                yield Move(f"unavailable: {gate!r}", partial(self.gates.open, gate, away))
-        for sent in self.api.under_way:
-            yield Move(f"lost: {sent}", partial(self.api.lose, sent))
-            if sent.response is None:
-                yield Move(f"not sent: {sent}", partial(self.api.lose, sent, certainly_unsent=True))
-                for status in (429, 500, 422):
-                    if status != 422 or sent.binds:
-                        yield Move(f"{status}: {sent}", partial(self.api.refuse, sent, status))
-
-    def _message_faults(self) -> Iterator[Move]:
-        decisions = self.around.decisions
-        for message in decisions.on_the_way:
-            yield Move(f"lost: {message}", partial(decisions.arrive, message, lost=True))
-            yield Move(f"twice: {message}", partial(decisions.arrive, message, twice=True))
-        for message in decisions.held:
-            if message.out and self._takes_decisions:
-                yield Move(f"again: {message}", partial(self._hand_out, message))
-        for message in decisions.acknowledged[-3:]:
-            yield Move(f"unacknowledged: {message}", partial(decisions.again, message))
-        for core in self.around.messages[:3]:
-            yield Move(f"lost: {core}", partial(self.around.messages.remove, core))
-            yield Move(f"heard twice: {core}", partial(self._hear, core, again=True))
-
-    def _silences(self) -> Iterator[Move]:
-        for scheduler in self.schedulers:
-            name = scheduler.actor.name
-            if scheduler.actor.alive:
-                yield Move(f"{name} repeats", partial(scheduler.upkeep, 31.0))
-                yield Move(f"{name} gives up", partial(scheduler.plan, 700.0))
-                dead = [one.actor.name for one in self.schedulers if not one.actor.alive]
-                if dead:
-                    yield Move(f"{name} retires {dead}", partial(scheduler.retire, dead))
-        for one in self._owners:
-            yield Move(f"{one.actor.name} was silent", partial(self.lapse, one.actor.name))
+    # Time and other things that only pass -----------------------------------------------------------------------------
 
     def lapse(self, owner: str, since_s: float | None = None) -> None:
         """The leases of its claims are over: of all, or of those not younger than that."""
@@ -334,7 +202,8 @@ class Play:
         await asyncio.sleep(seconds)
         await self.loop.settle()
         now = self.loop.time()
-        for one in self._owners:
+        self.around.network.decisions.give_up(now)
+        for one in self.owners:
             if one.ledger.renewed_s < now - LEASE_S:
                 self.lapse(one.actor.name, now - LEASE_S)
         for sent in list(self.api.under_way):
@@ -365,7 +234,7 @@ class Play:
         """Nothing goes wrong any more and everybody goes on, until ``why`` names nothing that is still to come."""
         said, self.calming = "", True
         for round_ in range(ROUNDS):
-            for move in self.moves():
+            for move in self.moves.all():
                 await self.make(move)
             for scheduler in self.schedulers:
                 if scheduler.actor.alive and not scheduler.planning:
@@ -375,7 +244,7 @@ class Play:
                     if round_ % 3 == 2:
                         scheduler.upkeep(31.0)
             if round_ % 3 == 2:
-                self.around.decisions.all_back()
+                self.around.network.decisions.all_back()
             await self.time_passes(1.0)
             said = await why()
             if not said:
@@ -387,7 +256,10 @@ class Play:
         """Whether the ledger is still to be opened, or the quota to be told."""
         with self.loop.real():
             status = await self.spectator.status()
-        return "" if status.open and self._quota_told[0] == status.epoch else "the ledger is closed"
+            quotas = await self.spectator.items("quota/")
+        if not status.open:
+            return "the ledger is closed"
+        return "" if any(item.open for item in quotas.values()) else "the quota is not told"
 
     async def restless(self) -> str:
         """What is not as it must be in the end."""
@@ -395,10 +267,12 @@ class Play:
             return why
         with self.loop.real():
             items, records = await checks.everything(self.spectator)
-        decisions, requests = self.around.decisions, [sent for sent in self.api.under_way if sent.matters]
-        if requests or decisions.held or decisions.on_the_way or self.around.messages:
-            return f"on the way: {requests} {decisions.held} {decisions.on_the_way} {self.around.messages}"
-        return checks.unlike(self.api, items, records) or checks.unplaced(self.api, self.quota_cpu)
+        network, requests = self.around.network, [sent for sent in self.api.under_way if sent.matters]
+        decisions = network.decisions
+        on_the_way = [*decisions.held, *decisions.on_the_way, *decisions.unconfirmed, *decisions.copies, *network.core]
+        if requests or on_the_way:
+            return f"on the way: {requests} {on_the_way}"
+        return checks.unlike(self.api, items, records) or checks.unplaced(self.api, items)
 
     async def amounts(self) -> dict[str, Any]:
         """All items; the limits of a closed one mean nothing (a rebuild has no object to take them from)."""

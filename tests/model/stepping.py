@@ -88,14 +88,22 @@ class Actor:
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
+        self.ahead_s = 0.0
+        """How far its clock is ahead of the loop's: it acts as it will when so much time has passed."""
         self.tasks: set[asyncio.Task[Any]] = set()
         self.errors: list[BaseException] = []
 
     def run(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Run ``work`` as this actor; so do the tasks that it makes."""
+        with self.within():
+            return asyncio.get_running_loop().create_task(work)
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """What is called inside is called as this actor."""
         token = ACTOR.set(self)
         try:
-            return asyncio.get_running_loop().create_task(work)
+            yield
         finally:
             ACTOR.reset(token)
 

@@ -11,7 +11,7 @@ import pytest
 from koord.ledger.model import LedgerUnavailable
 from koord.localcluster.servers import RedisServer
 from tests.model import checks
-from tests.model.outside import Sent
+from tests.model.apiserver import Sent
 from tests.model.play import Play
 from tests.model.stepping import Gate
 from tests.model.test_model import Machine
@@ -43,7 +43,7 @@ async def to_the_binding(play: Play, *, among: int = 1) -> list[Sent]:
         found = [sent for sent in play.api.under_way if sent.binds and sent.response is None]
         if len(found) == among:
             return found
-        moves = [move for move in play.moves() if "/binding" not in move.label]
+        moves = [move for move in play.moves.all() if "/binding" not in move.label]
         for move in moves:
             await play.make(move)
         await play.time_passes(0.1)
@@ -53,7 +53,7 @@ async def to_the_binding(play: Play, *, among: int = 1) -> list[Sent]:
 async def until_released(play: Play) -> None:
     """Everybody but the late request goes on until no record is BINDING."""
     for _ in range(400):
-        for move in play.moves():
+        for move in play.moves.all():
             if "late" not in move.label:
                 await play.make(move)
         await play.time_passes(0.1)
@@ -66,7 +66,7 @@ async def until_released(play: Play) -> None:
 def test_a_refusal_after_a_request_that_may_still_be_under_way(machine: Machine) -> None:
     """The first Binding is lost on the way, the second refused, and then the first comes after all (step (d))."""
     play = machine.play
-    machine.do(machine._pod(1, False, {}))
+    machine.do(machine.cluster.pod(1, {}, {}))
     [first] = machine.do(to_the_binding(play))
     play.api.lose(first)
     [second] = [sent for sent in machine.do(to_the_binding(play, among=2)) if sent is not first]
@@ -80,7 +80,7 @@ def test_a_refusal_after_a_request_that_may_still_be_under_way(machine: Machine)
 def test_a_late_request_after_the_ledger_was_lost(machine: Machine) -> None:
     """A gateway dies with a Binding on the way, Redis is emptied; the Binding comes when the ledger is open again."""
     play = machine.play
-    machine.do(machine._pod(1, False, {}))
+    machine.do(machine.cluster.pod(1, {}, {}))
     [late] = machine.do(to_the_binding(play))
     machine.do(play.gateways[-1].actor.die())
     play.raw.flushall()
@@ -94,11 +94,11 @@ def test_a_late_request_after_the_ledger_was_lost(machine: Machine) -> None:
 def test_a_late_request_after_ledger_and_decisions_were_lost(machine: Machine) -> None:
     """The same, and the stream is lost too: nobody knows of the request, so it must be outlived."""
     play = machine.play
-    machine.do(machine._pod(1, False, {}))
+    machine.do(machine.cluster.pod(1, {}, {}))
     [late] = machine.do(to_the_binding(play))
     machine.do(play.gateways[-1].actor.die())
     play.raw.flushall()
-    play.around.decisions.lose_all()
+    play.around.network.decisions.lose_all()
     machine.do(play.start_anew("gateway", 0))
     machine.do(reopened(play))
     assert late not in play.api.under_way, "the ledger was opened while a request of before could still take effect"
@@ -107,11 +107,11 @@ def test_a_late_request_after_ledger_and_decisions_were_lost(machine: Machine) -
 def test_a_late_request_after_its_decision_was_lost(machine: Machine) -> None:
     """The stream is lost under a BINDING record: the room comes back only when the late Binding cannot succeed."""
     play = machine.play
-    machine.do(machine._pod(1, False, {}))
+    machine.do(machine.cluster.pod(1, {}, {}))
     [late] = machine.do(to_the_binding(play))
     machine.do(play.gateways[-1].actor.die())
     machine.do(play.start_anew("gateway", 0))
-    play.around.decisions.lose_all()
+    play.around.network.decisions.lose_all()
     machine.do(until_released(play))
     machine.do(play.api.execute(late))
     machine.do(play.judge.judge())
@@ -122,7 +122,7 @@ def test_what_was_bound_just_before_the_ledger_was_lost_is_charged(machine: Mach
     """Nobody has seen the pod bound when Redis is emptied: the rebuild must not open without it."""
     play = machine.play
     for _ in range(3):
-        machine.do(machine._pod(2, False, {}))
+        machine.do(machine.cluster.pod(2, {}, {}))
     for sent in machine.do(to_the_binding(play, among=3)):
         machine.do(play.api.execute(sent))
     play.raw.flushall()
@@ -142,16 +142,16 @@ def test_a_claim_whose_answer_was_lost_does_not_keep_its_pod(machine: Machine) -
     """A scheduler that is busy renews all its leases; that must not keep what it does not know it holds."""
     play = machine.play
     scheduler = play.schedulers[-1]
-    machine.do(machine._pod(1, False, {}))
+    machine.do(machine.cluster.pod(1, {}, {}))
     [gate] = machine.do(until_claimed(play))
     machine.do(play.gates.open(gate))  # its decision never leaves: the scheduler goes on renewing
-    machine.do(machine._pod(1, False, {}))
+    machine.do(machine.cluster.pod(1, {}, {}))
     [gate] = machine.do(until_claimed(play))
     machine.do(play.gates.open(gate, LedgerUnavailable("the answer was lost")))
 
     async def claimed() -> int:
         for _ in range(120):
-            for move in play.moves():
+            for move in play.moves.all():
                 if not move.label.startswith("publish"):
                     await play.make(move)
             scheduler.look()
@@ -166,7 +166,7 @@ def test_a_claim_whose_answer_was_lost_does_not_keep_its_pod(machine: Machine) -
 async def until_claimed(play: Play) -> list[Gate]:
     """Everybody goes on, but no decision reaches the queue, until a claim has been made and its answer is not heard."""
     for _ in range(100):
-        for move in play.moves():
+        for move in play.moves.all():
             if not move.label.startswith("publish") and not move.label.endswith("claim_v1 is answered"):
                 await play.make(move)
         found = [gate for gate in play.gates.shut if gate.label == "claim_v1 is answered"]

@@ -6,6 +6,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -13,23 +14,23 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS
+from koord.kube.resources import JOBS, NODES, PODS, QUEUE_UNITS
 from koord.localcluster.servers import RedisServer
-from tests.model import checks
-from tests.model.play import QUOTA, Play
+from tests.model.objects import GANG_MINIMUM, GANG_MODE, GANG_NAME, NAMESPACE, QUOTA, QUOTA_NAME, live
+from tests.model.play import ROLES, Play
+from tests.model.seams import stepped
 from tests.model.stepping import SteppedLoop, owned
 
-MERGE = "application/merge-patch+json"
-NAMESPACE = "default"
 QUOTA_CPU = 9
 PODS_AT_ONCE = 9
 UNITS_AT_ONCE = 3
+JOBS_AT_ONCE = 2
 NODES_AT_ONCE = 3
 
 RUNS = os.environ.get("KOORD_MODEL_EXAMPLES", "")
 
 picks = st.integers(0, 1_000_000)
-roles = st.sampled_from(["scheduler", "gateway", "reconciler", "queue"])
+roles = st.sampled_from(ROLES)
 
 
 class Machine(RuleBasedStateMachine):
@@ -42,9 +43,12 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.loop = SteppedLoop()
         self.loop.set_task_factory(owned)
+        self._seams = ExitStack()
+        self._seams.enter_context(stepped(self.loop))
         self.play = Play(self.loop, self.server, QUOTA_CPU, self.tell)
         self.play.raw.flushall()
         self.api = self.play.api
+        self.cluster = self.play.cluster
         self.started = self.failed = self.saved = False
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -61,9 +65,8 @@ class Machine(RuleBasedStateMachine):
 
     async def _start(self) -> None:
         for _ in range(NODES_AT_ONCE):
-            await self._node()
-        quota = {"kind": "ElasticQuota", "metadata": {"name": QUOTA}, "spec": self._quota(QUOTA_CPU)}
-        await self.api.do("POST", ELASTIC_QUOTAS.path(NAMESPACE), {"apiVersion": ELASTIC_QUOTAS.api_version, **quota})
+            await self.cluster.node()
+        await self.cluster.quota(QUOTA_CPU)
         await self.play.start()
         await self.play.calm(self.play.closed)
 
@@ -74,17 +77,20 @@ class Machine(RuleBasedStateMachine):
         finally:
             self.do(self.play.close())
             self.loop.close()
+            self._seams.close()
 
     async def _end(self) -> None:
         """Everything is delivered and everybody runs: nothing is stuck, and a rebuild changes nothing."""
         play = self.play
         self.tell("--- nothing goes wrong any more")
-        for role in ("scheduler", "gateway", "queue"):
+        for role in ("scheduler", "gateway", "queue", "quota"):
             if not play.lives(role)[-1].actor.alive:
                 await play.start_anew(role, 0)
-        for reconciler in play.reconcilers:
-            if reconciler.actor.alive:
-                await reconciler.actor.die()
+        for actor in [one.actor for role in ("reconciler", "queue", "quota") for one in play.lives(role)[:-1]]:
+            if actor.alive:
+                await actor.die()
+        if play.reconcilers[-1].actor.alive:
+            await play.reconcilers[-1].actor.die()
         await play.start_anew("reconciler", 0, strict_audit=True)
         await play.calm(play.restless)
         before = await play.amounts()
@@ -98,106 +104,94 @@ class Machine(RuleBasedStateMachine):
 
     # What users and the cluster do ----------------------------------------------------------------------------------
 
-    def _quota(self, cpu: int) -> dict[str, Any]:
-        return {"max": {"cpu": str(cpu)}, "min": {"cpu": "0"}}
-
-    async def _node(self) -> None:
-        allocatable = {"cpu": str(checks.NODE_CPU // 1000), "memory": "64Gi", "pods": "110"}
-        meta = {"name": f"n{next(self.play.names)}"}
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": {"allocatable": allocatable}}
-        await self.api.do("POST", NODES.path(), body)
-
-    async def _pod(self, cpu: int, quota: bool, annotations: dict[str, str]) -> None:
-        labels = {checks.QUOTA_NAME: QUOTA} if quota else {}
-        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}}
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": f"p{next(self.play.names)}", "labels": labels, "annotations": annotations},
-            "spec": {"schedulerName": "koord-scheduler", "containers": [container]},
-        }
-        await self.api.do("POST", PODS.path(NAMESPACE), body)
-
     def _pods(self, *, bound: bool | None = None) -> list[dict[str, Any]]:
         return [
             pod
             for pod in self.api.objects(PODS).values()
-            if checks.live(pod) and bound in (None, bool(pod["spec"].get("nodeName")))
+            if live(pod) and bound in (None, bool(pod["spec"].get("nodeName")))
         ]
 
-    @rule(data=st.data(), what=st.sampled_from(["pods", "pods", "gang", "unit"]))
+    @rule(data=st.data(), what=st.sampled_from(["pods", "pods", "gang", "unit", "job"]))
     def something_comes(self, data: st.DataObject, what: str) -> None:
         if what == "pods":
             self.pods_come(data.draw(st.integers(1, 2)), data.draw(st.booleans()), data.draw(st.integers(1, 3)))
         elif what == "gang":
             mode = data.draw(st.sampled_from(["Strict", "Strict", "NonStrict"]))
             self.a_gang_comes(data.draw(st.integers(2, 3)), mode, data.draw(st.integers(-1, 1)))
-        else:
-            self.a_unit_comes(data.draw(st.integers(1, 5)))
+        elif what == "unit":
+            if len(self.api.objects(QUEUE_UNITS)) < UNITS_AT_ONCE:
+                self.do(self.cluster.unit(data.draw(st.integers(1, 5))))
+        elif len(self.api.objects(JOBS)) < JOBS_AT_ONCE:
+            suspended = data.draw(st.sampled_from([True, True, True, False]))
+            self.do(self.cluster.job(data.draw(st.integers(1, 4)), suspended=suspended))
 
     def pods_come(self, cpu: int, quota: bool, count: int) -> None:
         for _ in range(min(count, PODS_AT_ONCE - len(self._pods()))):
-            self.do(self._pod(cpu, quota, {}))
+            self.do(self.cluster.pod(cpu, {QUOTA_NAME: QUOTA} if quota else {}, {}))
 
     def a_gang_comes(self, size: int, mode: str, more: int) -> None:
-        name = f"g{next(self.play.names)}"
-        annotations = {checks.GANG_NAME: name, checks.GANG_MINIMUM: str(size), checks.GANG_MODE: mode}
+        name = f"g{next(self.cluster.names)}"
+        annotations = {GANG_NAME: name, GANG_MINIMUM: str(size), GANG_MODE: mode}
         if len(self._pods()) + size + more <= PODS_AT_ONCE:
             for _ in range(size + more):
-                self.do(self._pod(1, False, annotations))
-
-    def a_unit_comes(self, cpu: int) -> None:
-        if len(self.api.objects(QUEUE_UNITS)) < UNITS_AT_ONCE:
-            meta = {"name": f"u{next(self.play.names)}", "labels": {checks.QUOTA_NAME: QUOTA}}
-            body = {"kind": "QueueUnit", "metadata": meta, "spec": {"resource": {"cpu": str(cpu)}}}
-            self.do(self.api.do("POST", QUEUE_UNITS.path(NAMESPACE), {"apiVersion": QUEUE_UNITS.api_version, **body}))
+                self.do(self.cluster.pod(1, {}, annotations))
 
     @rule(
         pick=picks,
-        how=st.sampled_from(["delete", "end", "foreign", "unit", "node goes", "node shrinks", "node comes", "quota"]),
-    )
+        how=st.sampled_from(
+            [
+                "pod goes", "pod ends", "pod ends", "bound by others", "unit goes", "job goes", "job is switched",
+                "node goes", "node shrinks", "node comes", "quota",
+            ]
+        ),
+    )  # fmt: skip
     def something_changes(self, pick: int, how: str) -> None:
-        if how in ("delete", "end", "foreign", "unit"):
-            self.something_ends(pick, how)
+        if how in ("pod goes", "pod ends", "bound by others"):
+            self.a_pod_changes(pick, how)
+        elif how in ("unit goes", "job goes", "job is switched"):
+            self.work_changes(pick, how)
         else:
             self.the_room_changes(pick, how)
 
-    def something_ends(self, pick: int, how: str) -> None:
-        if how == "unit":
-            if units := list(self.api.objects(QUEUE_UNITS).values()):
-                name = units[pick % len(units)]["metadata"]["name"]
-                self.do(self.api.do("DELETE", QUEUE_UNITS.path(NAMESPACE, name)))
-            return
-        found = self._pods(bound={"delete": None, "end": True, "foreign": False}[how])
+    def a_pod_changes(self, pick: int, how: str) -> None:
+        found = self._pods(bound={"pod goes": None, "pod ends": True, "bound by others": False}[how])
         if not found:
             return
-        name = found[pick % len(found)]["metadata"]["name"]
-        if how == "delete":
-            self.do(self.api.do("DELETE", PODS.path(NAMESPACE, name), {"gracePeriodSeconds": 0}))
-        elif how == "end":
-            path = PODS.path(NAMESPACE, name, "status")
-            self.do(self.api.do("PATCH", path, {"status": {"phase": "Succeeded"}}, MERGE))
+        pod = found[pick % len(found)]
+        name = pod["metadata"]["name"]
+        if how == "pod goes":
+            self.do(self.cluster.deleted(pod, PODS.path(NAMESPACE, name)))
+        elif how == "pod ends":
+            self.do(self.cluster.ended(name))
         elif nodes := sorted(self.api.objects(NODES)):
-            target = {"metadata": {"name": name}, "target": {"kind": "Node", "name": nodes[pick // 7 % len(nodes)]}}
-            self.do(self.api.do("POST", PODS.path(NAMESPACE, name, "binding"), target))
+            self.do(self.cluster.bound_by_others(name, nodes[pick // 7 % len(nodes)]))
+
+    def work_changes(self, pick: int, how: str) -> None:
+        resource = QUEUE_UNITS if how == "unit goes" else JOBS
+        found = list(self.api.objects(resource).values())
+        if not found:
+            return
+        one = found[pick % len(found)]
+        name = one["metadata"]["name"]
+        if how == "job is switched":
+            self.do(self.cluster.switched(name, suspended=not one["spec"].get("suspend")))
+        else:
+            self.do(self.cluster.deleted(one, resource.path(NAMESPACE, name)))
 
     def the_room_changes(self, pick: int, how: str) -> None:
         nodes = sorted(self.api.objects(NODES))
         if how == "quota":
-            self.play.quota_cpu = 2 + pick % QUOTA_CPU
-            path = ELASTIC_QUOTAS.path(NAMESPACE, QUOTA)
-            self.do(self.api.do("PATCH", path, {"spec": self._quota(self.play.quota_cpu)}, MERGE))
+            self.do(self.cluster.quota_changes(2 + pick % QUOTA_CPU))
         elif how == "node comes":
             if len(nodes) < NODES_AT_ONCE:
-                self.do(self._node())
+                self.do(self.cluster.node())
         elif nodes:
             node = nodes[pick % len(nodes)]
             if how == "node goes":
-                self.do(self.api.do("DELETE", NODES.path("", node)))
+                self.do(self.cluster.deleted({}, NODES.path("", node)))
             else:
                 self.play.judge.shrunk.add(node)
-                body = {"status": {"allocatable": {"cpu": "2"}}}
-                self.do(self.api.do("PATCH", NODES.path("", node, "status"), body, MERGE))
+                self.do(self.cluster.node_shrinks(node))
 
     # Going on, and going wrong --------------------------------------------------------------------------------------
 
@@ -212,7 +206,7 @@ class Machine(RuleBasedStateMachine):
 
     async def _go_on(self, order: list[int]) -> None:
         for pick in order:
-            if moves := self.play.moves():
+            if moves := self.play.moves.all():
                 await self.play.make(moves[pick % len(moves)])
 
     @rule(role=roles, most=st.integers(1, 12))
@@ -223,12 +217,12 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=picks)
     def a_binding_goes_wrong(self, pick: int) -> None:
         """The requests that matter most, among the many that could."""
-        if faults := [move for move in self.play.faults() if "/binding" in move.label]:
+        if faults := [move for move in self.play.faults.all() if "/binding" in move.label]:
             self.do(self.play.make(faults[pick % len(faults)]))
 
     @rule(pick=picks)
     def something_goes_wrong(self, pick: int) -> None:
-        if faults := self.play.faults():
+        if faults := self.play.faults.all():
             self.do(self.play.make(faults[pick % len(faults)]))
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 10.0, 70.0]))
@@ -239,17 +233,19 @@ class Machine(RuleBasedStateMachine):
     def another_life(self, role: str, pick: int, late: int, killed: bool) -> None:
         """One dies and starts anew; or a second one leads while the first does not know that it is over."""
         living = [one for one in self.play.lives(role) if one.actor.alive]
-        if living and (killed or len(living) > 1 or role == "queue"):
+        if living and (killed or len(living) > 1):
             actor = living[pick % len(living)].actor
             self.tell(f"{actor.name} dies")
             self.do(actor.die())
         self.do(self.play.start_anew(role, late))
 
-    @rule(what=st.sampled_from(["decisions", "save", "flush", "restart"]))
+    @rule(what=st.sampled_from(["decisions", "state", "save", "flush", "restart"]))
     def a_store_is_lost(self, what: str) -> None:
         self.tell(f"lost: {what}")
         if what == "decisions":
-            self.play.around.decisions.lose_all()
+            self.play.around.network.decisions.lose_all()
+        elif what == "state":
+            self.api.lose_state()
         elif what == "save":
             self.saved = self.saved or bool(self.play.raw.save())
         elif what == "flush":
