@@ -12,7 +12,7 @@ import nats.js.errors
 import pytest
 import pytest_asyncio
 
-from koord.bus import statecache
+from koord.bus import unseen
 from koord.bus.errors import BusUnavailable
 from koord.bus.leaders import stream_leader
 from koord.kube.resources import NODES
@@ -169,7 +169,7 @@ async def test_a_server_that_lost_its_disk_is_filled_again_and_shows_nothing_hal
 async def test_in_a_cluster_an_object_is_swept_only_when_it_is_missing_twice(
     three: NatsCluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statecache, "SWEEP_AFTER_S", 1.0)
+    monkeypatch.setattr(unseen, "SWEEP_AFTER_S", 1.0)
     async with traffic({"any": three.url}, name, pause_s=0.05) as load:
         load.cache.items["default/ghost"] = load.cache.items["default/p0"]
         load.cache.replay("on purpose")

@@ -49,7 +49,7 @@ class Acks:
     """The acknowledgement layer of one connection.
 
     ``missing`` says whether there is no stream for a subject at all, ``prepare`` then makes the streams. ``live_name``
-    gives the subject on which a late message is copied ("": nowhere, see :mod:`koord.bus.livecopies`).
+    gives the subject on which a late message is copied, where ``has_live`` (see :mod:`koord.bus.livecopies`).
     """
 
     def __init__(
@@ -62,7 +62,8 @@ class Acks:
         ack_timeout: float = 2.0,
         missing: Callable[[str], Awaitable[bool]] | None = None,
         prepare: Callable[[], Awaitable[None]] | None = None,
-        live_name: Callable[[str], str] = lambda subject: "",
+        live_name: Callable[[str], str] = str,
+        has_live: Callable[[], bool] = bool,
     ) -> None:
         self._client = client
         self._limit = limit
@@ -88,7 +89,7 @@ class Acks:
         self._overtook: dict[str, tuple[int, int]] = {}
         self._ghosts = Ghosts()
         self._haunted = self._ghosts.newest
-        self.copies = LiveCopies(client, live_name)
+        self.copies = LiveCopies(client, live_name, has_live)
         self._retry_task: asyncio.Task[None] | None = None
         self._look_task: asyncio.Task[None] | None = None
         self._look_at = 0.0
@@ -142,8 +143,11 @@ class Acks:
         return flight.future
 
     async def room(self) -> None:
-        """Wait until a message would be sent at once; call it before each publish of a bulk loop."""
-        while not self._goes_at_once() and not self._closed:
+        """Wait until a message would be sent at once, or copied live; call it before each publish of a bulk loop."""
+        while not (self._goes_at_once() or self._closed):
+            if self._goes_live():
+                await asyncio.sleep(0)
+                return
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
             await waiter
@@ -161,7 +165,8 @@ class Acks:
 
     def reconnected(self) -> None:
         """The connection is back, the streams are not known to be: what waits goes live at least."""
-        self.copies.reconnected(self._everything(), self._overtook)
+        self.copies.reconnected(self._everything(), self._overtook, self._loop.time())
+        self._wake()
 
     def resume(self) -> None:
         """The connection is back and the streams exist: send again what was in flight, then go on."""
@@ -200,6 +205,9 @@ class Acks:
 
     def _goes_at_once(self) -> bool:
         return not self._backlog and not self._paused and self._has_room()
+
+    def _goes_live(self) -> bool:
+        return self.copies.has_room and self._backlog_bytes < self._backlog_limit // 2
 
     def _put(self, flight: Flight) -> None:
         if self._goes_at_once():
@@ -302,7 +310,7 @@ class Acks:
     def _wake(self) -> None:
         # One waiter per free place; with nothing in flight nobody else would wake the rest, so then all of them.
         held = len(self._flight) + len(self._retry)
-        free = self._limit - held if held and not self._closed else len(self._waiters)
+        free = self._limit - held if held and not (self._closed or self._goes_live()) else len(self._waiters)
         while self._waiters and free > 0:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -422,6 +430,8 @@ class Acks:
         if self._haunted:
             self._ghosts.forget(now)
         self.copies.look(everything, self._overtook, now)
+        if self._waiters and self._goes_live():
+            self._wake()
         if not self._paused:
             self._try_late(now)
             self._pump()

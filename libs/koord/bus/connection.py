@@ -136,7 +136,8 @@ class Bus:
             ack_timeout=ack_timeout,
             missing=bus.missing,
             prepare=bus.prepare,
-            live_name=bus._live_name,
+            live_name=bus.subjects.live_of,
+            has_live=lambda: bus.clustered,
         )
         bus.spawn(Probe(client, url).run())
         return bus
@@ -145,6 +146,11 @@ class Bus:
     def connected(self) -> bool:
         """Whether the connection stands right now."""
         return bool(self.nc.is_connected)
+
+    @property
+    def recovering(self) -> bool:
+        """Whether the connection is back and the streams are not looked at yet: they may have no leader."""
+        return self.connected and self._recovering is not None and not self._recovering.done()
 
     def on_prepare(self, name: str, hook: Hook) -> None:
         """Run ``hook`` after each reconnect before anything is sent again (making streams); one hook per ``name``."""
@@ -174,9 +180,6 @@ class Bus:
         except (nats.errors.Error, msgspec.MsgspecError, TimeoutError, OSError):
             return False
         return names.error is None and not names.streams
-
-    def _live_name(self, subject: str) -> str:
-        return self.subjects.live_of(subject) if self.clustered else ""
 
     async def _run_prepare(self) -> None:
         for hook in list(self._prepare.values()):

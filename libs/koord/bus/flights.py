@@ -39,6 +39,7 @@ class Flight:
     __slots__ = (
         "attempts",
         "copied",
+        "copies",
         "deadline",
         "first",
         "future",
@@ -80,10 +81,11 @@ class Flight:
         self.raw = raw
         self.sent = 0.0
         self.attempts = 0
-        # Whether a live copy is wanted when it waits for long, since when it waits, and whether there was one.
+        # Whether live copies are wanted when it waits for long, since when it waits, how many there were and when.
         self.live = live
         self.first = first
-        self.copied = False
+        self.copies = 0
+        self.copied = float("-inf")
 
     def done(self, sequence: int) -> None:
         """Stored, as number ``sequence``."""

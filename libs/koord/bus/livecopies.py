@@ -1,9 +1,10 @@
-"""Live copies: what a stream without a leader does not confirm also goes out as a core message, once.
+"""Live copies: what a stream without a leader does not confirm also goes out as a core message.
 
 A NATS cluster elects a stream's new leader 4 to 9 s after the old one died; core messages travel again within
 milliseconds. So a message that is marked ``live`` and not confirmed within LATE_S is copied to its live subject, and as
-long as the stream confirms nothing, whatever follows for that stream is copied at once. The message itself stays
-unconfirmed and is sent again until the stream holds it: a copy is a short cut, never the record (docs/decisions/006).
+long as the stream confirms nothing, whatever follows for that stream is copied at once. Whoever was reconnecting just
+then missed it: AGAIN_S later it is copied once more. The message itself stays unconfirmed and is sent again until the
+stream holds it: a copy is a short cut, never the record (docs/decisions/006).
 
 Of one subject's versions (``latest``) no older one is ever copied after a newer one: copies go out in the order of
 publishing, and of several that wait only the newest.
@@ -17,6 +18,8 @@ from koord.bus.flights import Flight, newest_by_subject, stream_key
 LATE_S = 0.7
 # The oldest message must have been the oldest for two looks: a stream that is only slow confirms some in between.
 NOTED_S = 0.2
+AGAIN_S = 1.5
+MOST_COPIES = 2
 # Copies between two looks (0.25 s), in bytes: readers have no flow control here.
 MOST_BYTES = 4 << 20
 
@@ -25,11 +28,12 @@ _NONE = (0, 0)
 
 
 class LiveCopies:
-    """The live copies of one connection. ``name_of`` gives a subject's live one, "" where there shall be no copies."""
+    """The live copies of one connection: ``name_of`` gives a subject's live one, ``wanted`` says if there are any."""
 
-    def __init__(self, client: HotClient, name_of: Callable[[str], str]) -> None:
+    def __init__(self, client: HotClient, name_of: Callable[[str], str], wanted: Callable[[], bool]) -> None:
         self._client = client
         self._name_of = name_of
+        self._wanted = wanted
         # Streams that confirm nothing, and since when the oldest message of each stream waits.
         self._dark: set[str] = set()
         self._oldest: dict[str, float] = {}
@@ -38,11 +42,18 @@ class LiveCopies:
         self.active = False
         self.copied = 0
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a new message would be copied at once."""
+        return self.active and self._left > 0
+
     def look(self, flights: Iterable[Flight], stored: Stored, now: float) -> None:
         """Four times a second: which streams confirm nothing, and what of ``flights`` (all unconfirmed) must be copied?
 
         ``stored`` has by subject the order and sequence of what was confirmed before something older was.
         """
+        if not self._wanted():
+            return
         oldest: dict[str, float] = {}
         for flight in flights:
             if flight.live and flight.first <= now - NOTED_S:
@@ -54,19 +65,21 @@ class LiveCopies:
         self._left = MOST_BYTES
         self.active = bool(self._dark) or self._unprepared
         if self.active:
-            self._copy(flights, stored)
+            self._copy(flights, stored, now)
 
     def published(self, flight: Flight) -> None:
         """A new message, while ``active``: it goes out at once if its stream confirms nothing."""
         # What does not fit now goes with the next look, and then what came after it must not have gone before.
         if flight.live and self._left > 0 and self._is_dark(flight):
-            self._send(flight)
+            self._send(flight, flight.first)
 
-    def reconnected(self, flights: Iterable[Flight], stored: Stored) -> None:
+    def reconnected(self, flights: Iterable[Flight], stored: Stored, now: float) -> None:
         """Connected again, the streams not looked at yet: nothing is sent to them, so everything goes live."""
+        if not self._wanted():
+            return
         self._unprepared = self.active = True
         self._left = MOST_BYTES
-        self._copy(flights, stored)
+        self._copy(flights, stored, now)
 
     def prepared(self) -> None:
         """The streams are there again: what was sent to them now has its time to be confirmed."""
@@ -82,27 +95,34 @@ class LiveCopies:
     def _is_dark(self, flight: Flight) -> bool:
         return self._unprepared or stream_key(flight.subject) in self._dark
 
-    def _copy(self, flights: Iterable[Flight], stored: Stored) -> None:
+    def _copy(self, flights: Iterable[Flight], stored: Stored, now: float) -> None:
+        flights = tuple(flights)
         waiting = sorted(
-            (f for f in flights if f.live and not f.copied and not f.future.done() and self._is_dark(f)),
+            (
+                flight
+                for flight in flights
+                if flight.live
+                and flight.copies < MOST_COPIES
+                and now >= flight.copied + AGAIN_S
+                and not flight.future.done()
+                and self._is_dark(flight)
+            ),
             key=lambda flight: flight.order,
         )
-        newest = newest_by_subject(waiting, ())
+        newest = newest_by_subject(waiting, flights)
         for flight in waiting:
             if self._left <= 0:
                 return
-            older = flight.latest and (
+            if flight.latest and (
                 newest[flight.subject] is not flight or stored.get(flight.subject, _NONE)[0] > flight.order
-            )
-            if older:
-                flight.copied = True  # the newest of its subject goes instead, or is stored
+            ):
+                flight.copies = MOST_COPIES  # the newest of its subject goes instead, or is stored
             else:
-                self._send(flight)
+                self._send(flight, now)
 
-    def _send(self, flight: Flight) -> None:
-        flight.copied = True
-        name = self._name_of(flight.subject)
-        if name:
-            self._client.send(name, "", flight.headers, flight.payload)
-            self._left -= flight.size
-            self.copied += 1
+    def _send(self, flight: Flight, now: float) -> None:
+        flight.copied = now
+        flight.copies += 1
+        self._client.send(self._name_of(flight.subject), "", flight.headers, flight.payload)
+        self._left -= flight.size
+        self.copied += 1

@@ -9,6 +9,9 @@ messages would be wrong, for objects that change during a replay move to its end
 replica that lags, or is still being filled; so the stream's leader is asked first what the last message is, and that
 one, or a later one, must have come too.
 
+While there is no consumer in a cluster, a reader with ``direct`` reads on past it (:mod:`koord.bus.bypass`); its sink
+must take messages that it has seen before.
+
 Nothing is unbounded: received messages wait in a backlog; when it is full the read loop of the connection pauses, TCP
 and flow control pass that on to the server. Work is done in slices of about 10 ms, the event loop runs in between.
 """
@@ -25,6 +28,7 @@ import nats.js.errors
 from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
+from koord.bus.bypass import Bypass
 from koord.bus.client import header_value, status_of
 from koord.bus.connection import Bus
 from koord.bus.ending import end
@@ -37,6 +41,8 @@ SLICE_S = 0.010
 HEARTBEAT_S = 0.5
 # Beats without a sign of life before the consumer is given up; counted, not timed: our own loop may have stood still.
 SILENT_BEATS = 5
+# Beats before the stream is read past the consumer, which does no harm.
+BLIND_BEATS = 2
 # How long a replica may lag behind the leader before another consumer is tried.
 LAG_S = 5.0
 # The server's error code for a stream that does not exist.
@@ -66,7 +72,16 @@ class Sink(Protocol):
 class OrderedReader:
     """Reads ``filter_subject`` of ``stream`` into ``sink`` until closed."""
 
-    def __init__(self, bus: Bus, stream: str, filter_subject: str, sink: Sink, *, headers_only: bool = False) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        stream: str,
+        filter_subject: str,
+        sink: Sink,
+        *,
+        headers_only: bool = False,
+        direct: bool = False,
+    ) -> None:
         self._bus = bus
         self._stream = stream
         self._filter = filter_subject
@@ -86,6 +101,10 @@ class OrderedReader:
         self._confirmed = False
         self._caught_up = False
         self._alive = False
+        self._opening = False
+        self._silent = 0
+        self._bypass = Bypass(bus, stream, filter_subject, sink, self._is_blind)
+        self._direct = direct
         self._opened = 0.0
         # The stream's numbers of the last message that came, and of the last one there was at the start.
         self._position = 0
@@ -112,7 +131,7 @@ class OrderedReader:
     @property
     def position(self) -> int:
         """The stream's number of the last message that was told; 0 right after a start."""
-        return self._position
+        return max(self._position, self._bypass.reached) if self._caught_up else self._position
 
     async def last(self) -> int:
         """The number of the last message of ours that the stream has now, by its leader; BusUnavailable."""
@@ -127,17 +146,36 @@ class OrderedReader:
         self._wake.set()
         self._room.set()
 
+    def forget(self) -> None:
+        """The stream is another one: positions in the old one mean nothing."""
+        self._bypass.reached = 0
+
+    @property
+    def is_following(self) -> bool:
+        """Whether there is a consumer which has shown what the stream held and gives signs of life."""
+        return self._caught_up and not self._opening and self._silent < BLIND_BEATS and self._bus.connected
+
+    def _is_blind(self) -> bool:
+        if not (self._direct and self._bus.clustered and self._bus.connected):
+            return False
+        return self._opening or self._bus.recovering or (self._silent >= BLIND_BEATS and not self._alive)
+
     async def _reconnected(self) -> None:
         self.restart("the connection was lost")
 
     async def _run(self) -> None:
         delay = 0.1
-        watchdog = asyncio.create_task(self._watch(), name=f"bus-watch-{self._filter}")
+        helpers = [asyncio.create_task(self._watch(), name=f"bus-watch-{self._filter}")]
+        if self._direct:
+            helpers.append(asyncio.create_task(self._bypass.run(), name=f"bus-bypass-{self._filter}"))
         try:
             while not self._closed:
                 self._restart = ""
+                self._opening = True
+                self._bypass.look()
                 try:
                     await self._open()
+                    self._opening = False
                 except (BusError, nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
                     log.warning("cannot read %s of %s yet: %s", self._filter, self._stream, error or type(error))
                     self._leave()
@@ -149,7 +187,8 @@ class OrderedReader:
                 log.info("reading %s anew: %s", self._filter, self._restart)
                 self._leave()
         finally:
-            watchdog.cancel()
+            for helper in helpers:
+                helper.cancel()
             self._leave()  # a full backlog that nobody works off would stop the connection for all
 
     async def _open(self) -> None:
@@ -162,6 +201,8 @@ class OrderedReader:
         self._alive = True
         self._position = 0
         self._last = await self._last_sequence()
+        if self._last < self._bypass.reached:
+            self._bypass.reached = 0  # it lost its end, or is another one: that is the replay's business
         self._opened = time.monotonic()
         self._subscription = self._bus.subscribe_raw(inbox, self._receive)
         # The name must be new each time: the server may still know the one before.
@@ -265,6 +306,8 @@ class OrderedReader:
             return
         self._sequence = sequence
         self._position = int(tokens[5 + shift])
+        if self._position > self._bypass.reached:
+            self._bypass.reached = self._position
         self._sink.message(subject, headers, body, self._position)
         if not self._caught_up and tokens[8 + shift] == b"0":
             self._complete()
@@ -295,13 +338,14 @@ class OrderedReader:
 
     async def _watch(self) -> None:
         """Without heartbeats the consumer is gone, whatever else the connection says."""
-        silent = 0
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             # What came and is not worked off is no silence: reading may be paused.
             idle = self._backlog or self._subscription is None or not self._bus.connected or self._bus.nc.is_held
-            silent = 0 if self._alive or idle else silent + 1
+            self._silent = 0 if self._alive or idle else self._silent + 1
             self._alive = False
-            if silent >= SILENT_BEATS:
-                silent = 0
+            if self._is_blind():
+                self._bypass.look()
+            if self._silent >= SILENT_BEATS:
+                self._silent = 0
                 self.restart(f"no heartbeat for {SILENT_BEATS * HEARTBEAT_S:g} s")

@@ -9,10 +9,12 @@ What a reader can rely on:
 * After a gap, a reconnect or lost heartbeats the cache replays: unchanged objects cost no decoding and tell nothing;
   changes carry ``replay=True``; what is not seen again is swept as DELETED at the end. Intermediate versions may be
   missing (an object deleted and made again may show as one MODIFIED with another uid).
-* In a NATS cluster an object that is not seen again is looked for a second time, SWEEP_AFTER_S later: a replica that is
+* In a NATS cluster an object that is not seen again is looked for a second time, 12 s later: a replica that is
   being filled, asked for by a leader that was parted, may have shown less than there is.
 * If the stream itself was lost and made anew (another *epoch*) nothing is swept until the gateway has listed again.
 * A body that does not decode changes nothing: ``on_bad`` names it, the last good version stays.
+* While the stream of a NATS cluster has no leader, the gateway's live copies (:mod:`koord.bus.livecopies`) are told at
+  once, by resourceVersion, and not again when the stream shows them; what the stream does not bear out is taken back.
 
 Not promised: that every intermediate version is seen, or that DELETED comes only for objects seen before (a tombstone
 of an object that was never cached is told with the tombstone's object as ``old``).
@@ -20,14 +22,18 @@ of an object that was never cached is told with the tombstone's object as ``old`
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
+from nats.aio.subscription import Subscription
 
+from koord.bus.changes import LIVE, MARKER, Change, key_of, mark_of
 from koord.bus.client import header_value
 from koord.bus.connection import Bus
+from koord.bus.livenotes import LiveNotes
 from koord.bus.ordered import OrderedReader
 from koord.bus.streams import state_life
+from koord.bus.unseen import Unseen
 from koord.contracts.codec import ContractError
 from koord.contracts.state import HEADER, parse_header
 from koord.kube.resources import Resource
@@ -35,54 +41,17 @@ from koord.telemetry.logs import get_logger
 from koord.telemetry.metrics import counter, gauge
 
 T = TypeVar("T")
-Kind = Literal["ADDED", "MODIFIED", "DELETED"]
+
+__all__ = ["LIVE", "MARKER", "Change", "StateCache", "key_of"]
 
 log = get_logger("koord.bus")
 _HEADER = HEADER.encode()
-# The gateway's marker that a resource is listed is the object "_" in namespace "_", which no Kubernetes object can be.
-MARKER = "_"
-# Longer than a leader that was parted from the others goes on answering once it hears from them again.
-SWEEP_AFTER_S = 12.0
+# How often it is looked whether the stream bears out what live copies told.
+NOTES_S = 5.0
 
 _objects = gauge("koord_bus_state_objects", "Objects held by a state cache", ("resource",))
 _replays = counter("koord_bus_state_replays", "Replays of a state cache", ("resource",))
 _bad = counter("koord_bus_state_bad_bodies", "State messages that did not decode", ("resource",))
-
-
-class Change(msgspec.Struct, Generic[T], frozen=True):
-    """One difference between what the cache held and what the stream says.
-
-    ``key`` is ``namespace/name`` or ``name``. ``old`` is None for ADDED, ``new`` for DELETED. ``sequence`` is the
-    message's number in the stream (0 for a swept object). ``replay``: seen while catching up, not live.
-    """
-
-    kind: Kind
-    key: str
-    old: T | None
-    new: T | None
-    resource_version: str
-    sequence: int
-    epoch: str
-    replay: bool
-
-
-class _Marker(msgspec.Struct):
-    mark: str = ""
-
-
-def _mark_of(body: bytes) -> str:
-    try:
-        return msgspec.json.decode(body, type=_Marker).mark
-    except msgspec.MsgspecError:
-        return ""
-
-
-def key_of(subject: str) -> str:
-    """The object's key from the tail of its subject (``<namespace or _>.<name>``, dots of the name as ``_``)."""
-    namespace, _, name = subject.partition(".")
-    if "_" in name and name != MARKER:
-        name = name.replace("_", ".")
-    return name if namespace == "_" else f"{namespace}/{name}"
 
 
 class StateCache(Generic[T]):
@@ -131,15 +100,21 @@ class StateCache(Generic[T]):
         self._mark = ""
         self._progress = asyncio.Event()
         self._reminder: asyncio.TimerHandle | None = None
-        # Since when an object was not seen again, and the replay that decides about it.
-        self._unseen: dict[str, float] = {}
+        # What was not seen again, and the replay that decides about it.
+        self._unseen = Unseen()
         self._second_look: asyncio.TimerHandle | None = None
+        self._notes = LiveNotes()
+        self._notes_look: asyncio.TimerHandle | None = None
+        self._live: Subscription | None = None
         subjects = bus.subjects
         self._skip = len(subjects.state(self.token, "", "x")) - 3
-        self._reader = OrderedReader(bus, subjects.state_stream, subjects.state_of(self.token), self)
+        self._live_skip = len(subjects.live_of(subjects.state(self.token, "", "x"))) - 3
+        self._reader = OrderedReader(bus, subjects.state_stream, subjects.state_of(self.token), self, direct=True)
 
     async def start(self) -> None:
         """Begin to read; ``await synced()`` says when the cache is complete."""
+        # Nobody publishes there in normal times.
+        self._live = self._bus.subscribe_raw(self._bus.subjects.live_state_of(self.token), self._on_live)
         self._reader.start()
         self._remind_later()
 
@@ -189,9 +164,11 @@ class StateCache(Generic[T]):
 
     async def close(self) -> None:
         """Stop; ``items`` stays as it is."""
-        for timer in (self._reminder, self._second_look):
+        for timer in (self._reminder, self._second_look, self._notes_look):
             if timer is not None:
                 timer.cancel()
+        if self._live is not None:
+            self._bus.unsubscribe_raw(self._live)
         await self._reader.close()
 
     # What the reader tells ----------------------------------------------------------------------------------------
@@ -206,8 +183,13 @@ class StateCache(Generic[T]):
             self._listed_epoch = ""
             self._processed = 0
             self._bad.clear()
+            self._notes.clear()
+            self._reader.forget()
             if self._on_epoch is not None:
                 self._on_epoch(epoch)
+        for key in self._notes.end_void(asyncio.get_running_loop().time()):
+            if key in self._versions:
+                self._versions[key] = ""  # whatever the stream says counts
         self._replaying = True
         self._caught_up = False
         self._seen = set()
@@ -222,7 +204,7 @@ class StateCache(Generic[T]):
             self._report(key, error)
             return
         if key == MARKER:
-            self._mark = _mark_of(body)
+            self._mark = mark_of(body)
             self._progress.set()
             self._listed_epoch = epoch
             self._processed = max(self._processed, sequence)
@@ -233,9 +215,16 @@ class StateCache(Generic[T]):
             return
         if self._seen is not None and type_ != "DELETED":
             self._seen.add(key)
-        if sequence <= self._processed and self._told(type_, key, version):
-            return
+        again = sequence <= self._processed
         self._processed = max(self._processed, sequence)
+        if self._notes and self._notes.passes_over(key, type_, version):
+            return
+        if (
+            self._told(type_, key, version)
+            if again
+            else self._bus.clustered and self._stored_twice(type_, key, version)
+        ):
+            return
         if type_ == "DELETED":
             self._deleted(key, version, epoch, body, sequence)
             return
@@ -245,16 +234,37 @@ class StateCache(Generic[T]):
             self._bad[key] = version
             self._report(key, ContractError(f"{self.token} {key}: {self._type_name}: {error}"))
             return
-        old = self.items.get(key)
-        self.items[key] = new
-        self._versions[key] = version
-        if self._bad:
-            self._bad.pop(key, None)
-        if self._keep_raw:
-            self.raw[key] = body
-        self._tell(
-            Change("ADDED" if old is None else "MODIFIED", key, old, new, version, sequence, epoch, self._replaying)
-        )
+        self._changed(key, new, version, epoch, body, sequence)
+
+    def live(self, subject: bytes, headers: bytes | None, body: bytes) -> None:
+        """A live copy. What is wrong with it the stream's message will show."""
+        key = key_of(subject[self._live_skip :].decode())
+        try:
+            type_, version, epoch = parse_header(header_value(headers, _HEADER) or "")
+        except ContractError:
+            return
+        # A first picture comes from the stream alone.
+        if not self._synced.is_set() or epoch != self.epoch or key == MARKER:
+            return
+        if self._filter is not None and not self._filter(key):
+            return
+        if not self._notes.takes(key, type_, version, self._bad.get(key) or self._versions.get(key) or None):
+            return
+        try:
+            new = self._decode(body) if type_ != "DELETED" or key not in self.items else None
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return
+        loop = asyncio.get_running_loop()
+        self._notes.add(key, type_, version, loop.time())
+        if self._notes_look is None:
+            self._notes_look = loop.call_later(NOTES_S, self._look_at_notes)
+        if type_ == "DELETED":
+            self._deleted(key, version, epoch, body, LIVE)
+        else:
+            assert new is not None
+            self._changed(key, new, version, epoch, body, LIVE)
+        if len(self._batch) == 1:
+            loop.call_soon(self.pause)
 
     def caught_up(self) -> None:
         """All that the stream held has been told."""
@@ -276,16 +286,55 @@ class StateCache(Generic[T]):
 
     # Inside -------------------------------------------------------------------------------------------------------
 
+    def _on_live(self, subject: bytes, reply: bytes, headers: bytes | None, body: bytes) -> None:
+        self.live(subject, headers, body)
+
+    def _look_at_notes(self) -> None:
+        """Does the stream bear out what live copies told?"""
+        self._notes_look = None
+        loop = asyncio.get_running_loop()
+        if not self._notes:
+            return
+        if self._replaying or not self._reader.is_following:
+            self._notes.wait_on(loop.time())
+        elif self._notes.has_void(loop.time()):
+            self.replay("the stream does not show what a live copy told")
+        self._notes_look = loop.call_later(NOTES_S, self._look_at_notes)
+
     def _told(self, type_: str, key: str, version: str) -> bool:
         """Whether a message at or below the highest sequence seen says nothing new.
 
         The sequence alone is no proof: a server that crashed may have lost its last messages and counts on from before.
         """
+        if type_ == "DELETED" and key not in self.items:
+            return True
+        held = self._versions.get(key)
+        if type_ != "DELETED" and (held == version or self._bad.get(key) == version):
+            return True
+        return self._bus.clustered and self._notes.is_past(key, type_, version, held)
+
+    def _stored_twice(self, type_: str, key: str, version: str) -> bool:
+        """Whether it was sent again although it had been stored; during a replay everything may have to be told."""
+        if self._replaying:
+            return False
         if type_ == "DELETED":
-            return key not in self.items
-        return self._versions.get(key) == version or self._bad.get(key) == version
+            return key not in self.items and self._notes.is_past(key, type_, version, None)
+        return self._versions.get(key) == version
+
+    def _changed(self, key: str, new: T, version: str, epoch: str, body: bytes, sequence: int) -> None:
+        old = self.items.get(key)
+        self.items[key] = new
+        self._versions[key] = version
+        if self._bad:
+            self._bad.pop(key, None)
+        if self._keep_raw:
+            self.raw[key] = body
+        replay = self._replaying and sequence != LIVE
+        self._tell(Change("ADDED" if old is None else "MODIFIED", key, old, new, version, sequence, epoch, replay))
 
     def _deleted(self, key: str, version: str, epoch: str, body: bytes, sequence: int) -> None:
+        if self._bus.clustered and sequence != LIVE:
+            self._notes.bury(key, "DELETED", version, asyncio.get_running_loop().time())
         old = self.items.pop(key, None)
         self._versions.pop(key, None)
         self._bad.pop(key, None)
@@ -296,7 +345,8 @@ class StateCache(Generic[T]):
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 self._report(key, ContractError(f"{self.token} {key} (tombstone): {self._type_name}: {error}"))
                 return
-        self._tell(Change("DELETED", key, old, None, version, sequence, epoch, self._replaying))
+        replay = self._replaying and sequence != LIVE
+        self._tell(Change("DELETED", key, old, None, version, sequence, epoch, replay))
 
     def _finish(self) -> None:
         """The picture is complete: sweep what the stream does not hold any more."""
@@ -305,7 +355,7 @@ class StateCache(Generic[T]):
                 old = self.items.pop(key)
                 self.raw.pop(key, None)
                 version = self._versions.pop(key, "")
-                self._tell(Change("DELETED", key, old, None, version, 0, self.epoch, True))
+                self._tell(Change("DELETED", key, old, None, version, 0, self.epoch, True, swept=True))
         self._seen = None
         self._replaying = False
         self._progress.set()
@@ -318,22 +368,16 @@ class StateCache(Generic[T]):
             self._synced.set()
 
     def _gone(self, seen: set[str]) -> list[str]:
-        """The keys to sweep: not seen, and in a cluster not seen twice."""
-        unseen = [key for key in self.items if key not in seen]
+        """The keys to sweep: not seen, and in a cluster not seen twice; not what only live copies showed."""
+        unseen = [key for key in self.items if key not in seen and key not in self._notes]
         if not self._bus.clustered:
             return unseen
         loop = asyncio.get_running_loop()
-        now = loop.time()
-        self._unseen = {key: self._unseen.get(key, now) for key in unseen}
-        gone = [key for key, since in self._unseen.items() if now - since >= SWEEP_AFTER_S]
-        for key in gone:
-            del self._unseen[key]
+        gone = self._unseen.gone(unseen, loop.time())
         if self._second_look is not None:
             self._second_look.cancel()
-            self._second_look = None
-        if self._unseen:
-            wait = min(self._unseen.values()) + SWEEP_AFTER_S - now
-            self._second_look = loop.call_later(max(wait, 0.0), self.replay, "objects were not seen again")
+        wait = self._unseen.next_look(loop.time())
+        self._second_look = None if wait is None else loop.call_later(wait, self.replay, "objects were not seen again")
         return gone
 
     def _tell(self, change: Change[T]) -> None:

@@ -72,6 +72,11 @@ class UnitPods(StateCache[PodBrief]):
         if RELATED_UNIT in body or subject.endswith(_MARKER_TAIL):
             super().message(subject, headers, body, sequence)
 
+    def live(self, subject: bytes, headers: bytes | None, body: bytes) -> None:
+        """A live copy of one."""
+        if RELATED_UNIT in body:
+            super().live(subject, headers, body)
+
 
 class QueueService:
     """Runs the :class:`Engine` on the bus and the ledger."""

@@ -1,0 +1,185 @@
+"""Three nats-servers, one killed: state travels on while a stream, its consumers or the meta group have no leader."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from koord.bus.connection import Bus
+from koord.bus.ending import end
+from koord.bus.leaders import stream_leader
+from koord.bus.statecache import LIVE, Change, StateCache
+from koord.bus.statepublisher import StatePublisher
+from koord.bus.streams import StreamLimits, ensure_streams
+from koord.kube.resources import PODS
+from koord.localcluster.natscluster import NatsCluster
+from tests.bus.conftest import Thing, body, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+_numbers = itertools.count(1)
+DEADLINE_S = 60.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def three() -> AsyncIterator[NatsCluster]:
+    cluster = NatsCluster(3)
+    await cluster.start()
+    yield cluster
+    await cluster.stop()
+
+
+class Probes:
+    """A gateway that publishes versions of objects, ``every_s`` one, and readers that note what came when."""
+
+    def __init__(self, url: str, cluster: str, *, every_s: float = 0.02, objects: int = 20) -> None:
+        self._url = url
+        self._cluster = cluster
+        self._every_s = every_s
+        self._objects = objects
+        self._version = 0
+        self._stop = asyncio.Event()
+        self.buses: list[Bus] = []
+        self.caches: list[StateCache[Thing]] = []
+        self.futures: dict[int, asyncio.Future[int]] = {}
+        self.published: dict[int, float] = {}
+        self.names: dict[str, int] = {}
+        # By reader: version -> (moment, whether the stream had confirmed it by then, the change).
+        self.seen: list[dict[int, tuple[float, bool, Change[Thing]]]] = []
+
+    async def bus(self, name: str) -> Bus:
+        bus = await Bus.connect(self._url, self._cluster, name)
+        self.buses.append(bus)
+        await ensure_streams(bus, StreamLimits(replicas=3))
+        return bus
+
+    async def start(self, readers: int) -> None:
+        gateway = await self.bus("gateway")
+        self.publisher = StatePublisher(gateway)
+        await self.publisher.start()
+        await self.publisher.listed(PODS, "1")
+        for number in range(readers):
+            seen: dict[int, tuple[float, bool, Change[Thing]]] = {}
+            self.seen.append(seen)
+
+            def note(change: Change[Thing], seen: dict[int, tuple[float, bool, Change[Thing]]] = seen) -> None:
+                assert change.new is not None, change
+                size = change.new.size
+                assert size not in seen, f"{size} was told twice"
+                assert change.old is None or change.old.size < size, "told backwards"
+                seen[size] = (time.monotonic(), self.futures[size].done(), change)
+
+            cache = StateCache(await self.bus(f"reader-{number}"), PODS, Thing, note)
+            self.caches.append(cache)
+            await cache.start()
+        for cache in self.caches:
+            await asyncio.wait_for(cache.synced(), DEADLINE_S)
+        self._task = asyncio.create_task(self._publish())
+
+    async def _publish(self) -> None:
+        while not self._stop.is_set():
+            await self.publisher.room()
+            self._version += 1
+            version, name = self._version, f"p{self._version % self._objects}"
+            future = self.publisher.publish(PODS, "MODIFIED", "default", name, str(version + 100), body(name, version))
+            self.futures[version], self.published[version], self.names[name] = future, time.monotonic(), version
+            await asyncio.sleep(self._every_s)
+
+    async def latest(self) -> None:
+        """Until everybody has seen something that is published from now on."""
+        version = self._version
+        await until(lambda: all(max(seen, default=0) > version for seen in self.seen), timeout=DEADLINE_S)
+
+    async def settle(self) -> None:
+        """Publish no more; until everything is confirmed and every reader holds what was published."""
+        self._stop.set()
+        await self._task
+        await asyncio.wait_for(asyncio.gather(*self.futures.values()), DEADLINE_S)
+        wanted = {f"default/{name}": version for name, version in self.names.items()}
+
+        def is_right() -> bool:
+            return all(
+                {key: item.size for key, item in cache.items.items()} == wanted and not cache._notes and cache.is_synced
+                for cache in self.caches
+            )
+
+        await until(is_right, timeout=DEADLINE_S, what="every cache equals what was published, and the stream shows it")
+
+    def slowest(self, since: float) -> float:
+        """Seconds until a version, or a newer one of its object, was told, at most over all readers."""
+        worst = 0.0
+        for seen in self.seen:
+            for version, moment in self.published.items():
+                if moment >= since:
+                    newer = (seen[v][0] for v in range(version, self._version + 1, self._objects) if v in seen)
+                    worst = max(worst, min(newer, default=time.monotonic()) - moment)
+        return worst
+
+    def ahead(self, since: float) -> int:
+        """Versions that a reader saw before the stream confirmed them, at least over all readers."""
+        return min(sum(not done for moment, done, _ in seen.values() if moment >= since) for seen in self.seen)
+
+    async def close(self) -> None:
+        await end(getattr(self, "_task", None))
+        for cache in self.caches:
+            await cache.close()
+        for bus in self.buses:
+            await bus.close()
+
+
+@contextlib.asynccontextmanager
+async def probes(three: NatsCluster, *, readers: int = 3) -> AsyncIterator[Probes]:
+    made = Probes(three.url, f"v{os.getpid()}-{next(_numbers)}")
+    try:
+        await made.start(readers)
+        yield made
+    finally:
+        await made.close()
+        for server in three.servers:
+            if server.pid is None:
+                await server.start()
+        await three.ready()
+
+
+async def meta_leader(three: NatsCluster) -> str:
+    """Who says last, in its log, that it leads JetStream's bookkeeping."""
+    said = [
+        (line.split(" [INF] ")[0].split("] ", 1)[-1], server.name)
+        for server in three.servers
+        for line in server.log_tail(100_000).splitlines()
+        if "Self is new JetStream cluster metadata leader" in line
+    ]
+    return max(said)[1]
+
+
+async def test_the_state_streams_leader_is_killed(three: NatsCluster) -> None:
+    async with probes(three) as load:
+        await load.latest()
+        victim = three.server(await stream_leader(load.buses[0], load.buses[0].subjects.state_stream))
+        since = time.monotonic()
+        await victim.kill()
+        await until(lambda: load.ahead(since) >= 20, timeout=DEADLINE_S, what="read while the stream had no leader")
+        assert all(
+            change.sequence == LIVE and not change.replay
+            for seen in load.seen
+            for moment, done, change in seen.values()
+            if moment > since and not done
+        )
+        await load.latest()
+        await load.settle()
+        print(f"SIGKILL of the state stream's leader: at most {load.slowest(since):.2f} s, {load.ahead(since)} ahead")
+
+
+async def test_the_leader_of_the_bookkeeping_is_killed(three: NatsCluster) -> None:
+    async with probes(three) as load:
+        await load.latest()
+        name = await meta_leader(three)
+        since = time.monotonic()
+        await three.server(name).kill()
+        await load.latest()
+        await load.settle()
+        print(f"SIGKILL of the meta leader: at most {load.slowest(since):.2f} s, {load.ahead(since)} ahead")
