@@ -11,19 +11,25 @@ first start takes about two seconds, for the servers wait that long for each oth
 
 import asyncio
 import json
+import re
 import secrets
+import shutil
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from koord.localcluster.links import LinkProxy, Weather
-from koord.localcluster.process import signal_group
+from koord.localcluster.process import end, signal_group
 from koord.localcluster.servers import HOST, NatsServer, ServerError, free_port
 from koord.localcluster.tempdirs import TemporaryDirectory
 
 _START_ATTEMPTS = 5
 _POLL_S = 0.02
 _CLUSTER_FILE = "cluster-name"
+# Below a server's store: what the raft groups of streams and consumers have agreed on, a folder each.
+_RAFT_LOGS = Path("jetstream", "$SYS", "_js_")
+_RAFT_GROUP = re.compile(r"[CS]-R\d+[FM]-\w+")
 
 
 class NatsMember(NatsServer):
@@ -36,6 +42,33 @@ class NatsMember(NatsServer):
         self.name = name
         self.route_port = route_port
         self._cluster = cluster
+        self._forgotten: set[str] = set()
+
+    async def start(self) -> str:
+        """As any server, without the logs that it is to forget."""
+        if self.pid is None and self._forgotten:
+            await asyncio.to_thread(self._drop_logs)
+        return await super().start()
+
+    def forget_logs(self, raft_groups: Iterable[str]) -> None:
+        """At its next start the logs of these raft groups are empty, so that their leaders fill it from a snapshot.
+
+        The term and the vote stay, and so do the messages it holds. Only for a server whose entries the others have,
+        see :mod:`koord.localcluster.natswatch`.
+        """
+        self._forgotten.update(group for group in raft_groups if _RAFT_GROUP.fullmatch(group))
+
+    async def end(self) -> None:
+        """SIGTERM, and SIGKILL when that does not help: it hands over what it leads. For whoever is started again."""
+        if self._process is not None:
+            await end(self._process, 10.0)
+
+    def _drop_logs(self) -> None:
+        for store in self._data():
+            for group in self._forgotten:
+                for part in ("msgs", "snapshots"):
+                    shutil.rmtree(store / _RAFT_LOGS / group / part, ignore_errors=True)
+        self._forgotten.clear()
 
     def configuration(self) -> dict[str, Any]:
         """As a single server's, with the routes to the others."""
@@ -175,6 +208,13 @@ class NatsCluster:
             tails = "\n".join(f"{server.name}: {server.log_tail(5)}" for server in running)
             raise ServerError(f"the NATS cluster has no leader after {timeout_s:g} s\n{tails}") from None
 
+    async def ask(self, subject: str, question: dict[str, Any], *, timeout_s: float = 2.0) -> dict[str, Any]:
+        """One question to JetStream through any server that runs; ``{"error": ...}`` also when nobody answers."""
+        for server in self.servers:
+            if server.pid is not None:
+                return await _ask(server.port, subject, question, timeout_s)
+        return {"error": "no NATS server runs"}
+
     async def stop(self) -> None:
         """End all and remove the temporary directory; may be called again."""
         await self._end()
@@ -212,11 +252,11 @@ async def _replicas_find_a_place(port: int, size: int) -> None:
         await asyncio.sleep(_POLL_S)
 
 
-async def _ask(port: int, subject: str, question: dict[str, Any]) -> dict[str, Any]:
+async def _ask(port: int, subject: str, question: dict[str, Any], timeout_s: float = 2.0) -> dict[str, Any]:
     """One question to JetStream, in NATS' own protocol; ``{"error": ...}`` also when nobody answers."""
     body = json.dumps(question).encode()
     try:
-        async with asyncio.timeout(2.0):
+        async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection(HOST, port)
             try:
                 writer.write(

@@ -21,6 +21,7 @@ from koord.cli.clusters import ClusterFile
 from koord.cli.errors import CommandError
 from koord.cli.replicas import SERVICES, slots
 from koord.localcluster.natscluster import NatsCluster
+from koord.localcluster.natswatch import ReplicaWatch
 from koord.localcluster.process import Child, LineSink, to_stderr
 from koord.localcluster.servers import NatsServer, RedisServer, ServerError, free_port
 from koord.localcluster.supervisor import Supervisor
@@ -157,6 +158,8 @@ class LocalCluster:
             return
         await asyncio.gather(*(self._supervisor.add(server) for server in await self._nats.prepare()))
         await self._nats.ready()
+        watch = ReplicaWatch(self._nats, self._sink)
+        self._watchers.append(asyncio.create_task(watch.run(), name="watch of the NATS servers"))
 
     async def _start_traces(self) -> None:
         if _traces_go_elsewhere():
