@@ -31,6 +31,7 @@ from koord.ledger.model import (
     Ended,
     Folded,
     ItemClosed,
+    LedgerError,
     LedgerRefused,
     LedgerReset,
     LedgerStale,
@@ -45,13 +46,12 @@ from koord.ledger.model import (
 )
 from koord.ledger.nominations import NominateAnswer, NominateRequest
 from koord.ledger.reader import Reader
-from koord.ledger.replies import info_of, refusal
-from koord.ledger.resp import Connection, Reply
+from koord.ledger.replicas import Replicas
+from koord.ledger.replies import info_of, refusal, said
+from koord.ledger.resp import Connection
 
 _BATCH_MEMBERS: Final = 256
 _WAIT_MS: Final = b"100"
-_REPLICAS_S: Final = 10.0
-"""How long the number of replicas is believed."""
 _CLOSED: Final = "closed"
 
 
@@ -71,8 +71,7 @@ class Ledger(Reader):
         self._key = f"{{koord:{cluster}}}".encode()
         self._lease_ms = round(lease_s * 1000)
         self._gone_ms = round(gone_s * 1000)
-        self._replicas = 0
-        self._replicas_due = 0.0
+        self._replicas = Replicas()
         self._redis = redis.asyncio.Redis.from_url(
             url,
             socket_timeout=timeout_s,
@@ -295,6 +294,8 @@ class Ledger(Reader):
         reply, info, memory = await asyncio.gather(
             *connection.call(command, (b"INFO", b"replication"), (b"INFO", b"memory"), handshake=True)
         )
+        if info_of(info).get("role", "master") != "master":
+            raise ConnectionError("redis is a read-only replica, not the primary")
         if not isinstance(reply, bytes) and "Function not found" not in str(reply):
             raise ConnectionError(str(reply))
         if not isinstance(reply, bytes) or library.replaces(build, wire.unpack(reply)[0]):
@@ -304,18 +305,14 @@ class Ledger(Reader):
                 raise ConnectionError(f"the function library cannot be loaded: {loaded!r}, {reply!r}")
         status = wire.status(wire.unpack(reply))
         self._learn(status.epoch)
-        self._note_replicas(info)
+        self._replicas.note(info, time.monotonic(), status.run_id)
         limits = info_of(memory)
         if limits.get("maxmemory", "0") != "0" and limits.get("maxmemory_policy") != "noeviction":
             raise LedgerRefused(f"redis evicts data: maxmemory-policy {limits['maxmemory_policy']}, must be noeviction")
 
-    def _note_replicas(self, info: Reply) -> None:
-        self._replicas = int(info_of(info).get("connected_slaves", "0"))
-        self._replicas_due = time.monotonic() + _REPLICAS_S
-
     async def _count_replicas(self) -> None:
         try:
-            self._note_replicas(await self._connection.call((b"INFO", b"replication"))[0])
+            self._replicas.note(await self._connection.call((b"INFO", b"replication"))[0], time.monotonic())
         except ConnectionError as error:
             raise LedgerUnavailable(str(error)) from error
 
@@ -335,9 +332,9 @@ class Ledger(Reader):
         # A caller that still uses an older epoch of this process must not be lifted by its neighbour in the batch.
         current = [advance for advance, epoch in requests if epoch == role_epoch]
         body = wire.pack_advances(role_epoch, self.incarnation, current)
-        if time.monotonic() >= self._replicas_due:
+        if self._replicas.due(time.monotonic()):
             await self._count_replicas()
-        rows = await self._hot(b"advance_v1", body, wait=self._replicas > 0)
+        rows = await self._hot(b"advance_v1", body, wait=self._replicas.count > 0)
         if rows is None:
             return [AdvanceAnswer(_CLOSED, gone=advance.uids, epoch=self._epoch) for advance, _ in requests]
         answers = iter(map(wire.advance_answer, rows))
@@ -360,7 +357,7 @@ class Ledger(Reader):
             if "Function not found" in str(reply):
                 self._connection.drop()
                 return None
-            raise refusal(str(reply))
+            raise await self._refused(str(reply))
         assert isinstance(reply, bytes)
         rows: list[Any] = wire.unpack(reply)
         return rows
@@ -373,10 +370,17 @@ class Ledger(Reader):
             if "Function not found" in str(error):
                 self._connection.drop()
                 raise LedgerUnavailable("the server has lost the function library") from error
-            raise refusal(str(error)) from error
+            raise await self._refused(said(error)) from error
         except (RedisError, OSError, TimeoutError) as error:
             raise LedgerUnavailable(f"{function}: {error}") from error
         return wire.unpack(reply)
+
+    async def _refused(self, message: str) -> LedgerError:
+        if message.startswith("READONLY"):
+            # This server is the primary no more: who is, is asked anew with the next connection.
+            self._connection.drop()
+            await self._redis.connection_pool.disconnect(inuse_connections=False)
+        return refusal(message)
 
     async def _lifecycle(self, function: str, *arguments: object) -> int:
         status, epoch = await self._call(function, wire.pack(arguments))

@@ -1,15 +1,16 @@
 """Reading the ledger: nothing here moves a record."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection
-from typing import Any, Final, Literal, get_args
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from typing import Any, Final, Literal, TypeVar, get_args
 
 from koord.ledger import nominationwire, wire
-from koord.ledger.model import MAX_MEMBERS, Fault, Item, LedgerStatus, Record, Sums
+from koord.ledger.model import MAX_MEMBERS, Fault, Item, LedgerDamaged, LedgerStatus, Record, Sums
 from koord.ledger.nominations import Nomination
 
 Part = Literal["counts", "claims", "slots", "records", "items"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
+T = TypeVar("T")
 
 
 class Reader(ABC):
@@ -27,7 +28,7 @@ class Reader(ABC):
         cursor = "0"
         while True:
             cursor, rows = await self._call("items_v1", wire.pack((prefix, cursor)))
-            found.update(map(wire.item, rows))
+            found.update(_each(wire.item, rows))
             if cursor == "0":
                 return found
 
@@ -37,7 +38,7 @@ class Reader(ABC):
         wanted = list(names)
         for first in range(0, len(wanted), MAX_MEMBERS):
             rows = await self._call("items_named_v1", wire.pack(wanted[first : first + MAX_MEMBERS]))
-            found.update(map(wire.item, rows))
+            found.update(_each(wire.item, rows))
         return found
 
     async def guards(self, names: Collection[str]) -> dict[str, int]:
@@ -49,7 +50,7 @@ class Reader(ABC):
     async def sums(self, names: Collection[str]) -> dict[str, Sums]:
         """What these items and the records say of each other at one moment; reads every record, so: rarely."""
         _, rows = await self._call("sums_v1", wire.pack(list(names)))
-        return dict(map(wire.sums, rows))
+        return dict(_each(wire.sums, rows))
 
     async def faults(self, of: Collection[Part] = PARTS) -> AsyncIterator[Fault]:
         """What is damaged though every sum may be right; read in slices, ``counts`` alone costs next to nothing."""
@@ -69,31 +70,31 @@ class Reader(ABC):
     async def record(self, uid: str) -> Record | None:
         """The record of a pod or QueueUnit."""
         rows = await self._call("records_v1", wire.pack([uid]))
-        return wire.record(rows[0]) if rows else None
+        return next(_each(wire.record, rows), None)
 
     async def records(self) -> AsyncIterator[Record]:
         """All records, read in slices; one that changes meanwhile is seen at least once if it stays."""
-        async for row in self._scan("scan_records_v1"):
-            yield wire.record(row)
+        async for record in self._scan("scan_records_v1", wire.record):
+            yield record
 
     async def binding(self) -> AsyncIterator[Record]:
         """The records that are BINDING, read in slices as :meth:`records`; costs what is in flight, not what runs."""
-        async for row in self._scan("scan_binding_v1"):
-            yield wire.record(row)
+        async for record in self._scan("scan_binding_v1", wire.record):
+            yield record
 
     async def nominations(self) -> AsyncIterator[Nomination]:
         """The nominated pods, read in slices as :meth:`records`."""
-        async for row in self._scan("scan_nominated_v1"):
-            yield nominationwire.nomination(row)
+        async for found in self._scan("scan_nominated_v1", nominationwire.nomination):
+            yield found
 
     # ---- inside ----
 
-    async def _scan(self, function: str) -> AsyncIterator[Any]:
+    async def _scan(self, function: str, decode: Callable[[Any], T]) -> AsyncIterator[T]:
         cursor = "0"
         while True:
             cursor, rows = await self._call(function, wire.pack((cursor,)))
-            for row in rows:
-                yield row
+            for one in _each(decode, rows):
+                yield one
             if cursor == "0":
                 return
 
@@ -104,3 +105,12 @@ class Reader(ABC):
     @abstractmethod
     async def _call(self, function: str, *arguments: bytes) -> Any:
         """What a function answers, unpacked."""
+
+
+def _each(decode: Callable[[Any], T], rows: Iterable[Any]) -> Iterator[T]:
+    """What was stored, decoded; LedgerDamaged for what nobody of koord has stored."""
+    for row in rows or ():
+        try:
+            yield decode(row)
+        except (ValueError, TypeError, LookupError, OverflowError, AttributeError) as error:
+            raise LedgerDamaged(f"{str(row)[:80]}: cannot be read: {error}") from error

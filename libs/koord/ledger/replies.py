@@ -1,5 +1,7 @@
 """What replies of Redis mean that are no answers of a function: errors, and INFO."""
 
+from redis.exceptions import ResponseError
+
 from koord.ledger.model import LedgerDamaged, LedgerError, LedgerRefused, LedgerUnavailable
 from koord.ledger.resp import Reply
 
@@ -19,3 +21,8 @@ def info_of(reply: Reply) -> dict[str, str]:
     """The fields of an INFO reply."""
     text = reply.decode() if isinstance(reply, bytes) else ""
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
+
+def said(error: ResponseError) -> str:
+    """The error reply in full: redis-py takes its first word away where it knows it."""
+    return f"{error.status_code} {error}" if error.status_code else str(error)

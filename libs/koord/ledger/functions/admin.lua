@@ -1,5 +1,9 @@
 -- Who leads, opening and dropping the ledger, and reading it.
 
+-- How far ahead of the clock a time may be, and where it is set if it is further, ms.
+local AHEAD = {[':leases'] = {600000, 30000}, [':renewals'] = {600000, 30000}, [':offers'] = {600000, 60000},
+  [':gone'] = {3600000, 600000}}
+
 -- Numbers start from the clock (ms), so that a Redis that lost everything never gives one out twice.
 local function next_epoch(L, last, at_least)
   return math.max(last + 1, L.now, at_least or 0)
@@ -160,12 +164,27 @@ local function open(keys, args)
   return cmsgpack.pack({'ok', epoch})
 end
 
+-- A clock that was set back leaves times that are further ahead than any call sets them: a dead owner's room would be held
+-- until it has caught up. What is too far ahead lasts as long as if it were set now, unless its owner renews it by then.
+local function set_right_by_clock(L)
+  for suffix, times in pairs(AHEAD) do
+    local ahead = redis.call('ZRANGEBYSCORE', L.key .. suffix, '(' .. L.now + times[1], '+inf', 'LIMIT', 0, CHUNK / 2)
+    local set = {}
+    for _, name in ipairs(ahead) do
+      set[#set + 1] = L.now + times[2]
+      set[#set + 1] = name
+    end
+    write(L, 'ZADD', suffix, set)
+  end
+end
+
 -- {role epoch, incarnation}: row 4 for whoever calls nothing else, and what expired since the last report.
 local function sweep_now(keys, args)
   local L = enter(keys[1])
   local input = cmsgpack.unpack(args[1])
   if not L.open then return cmsgpack.pack({'closed', L.epoch}) end
   if not leads(L, 'reconciler', input[1], input[2]) then return cmsgpack.pack({'stale', L.epoch}) end
+  set_right_by_clock(L)
   sweep(L)
   local changed, freed = changes(L)
   local expired = take_expired(L)
@@ -183,6 +202,7 @@ local function status(keys)
 end
 
 local function open_item(names, name, packed)
+  if not is_vector(packed) then error('item ' .. name .. ': its bytes cannot be read') end
   local n = #packed / 8
   local v = {struct.unpack(doubles(n), packed)}
   local amounts = {}

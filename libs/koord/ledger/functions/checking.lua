@@ -97,7 +97,7 @@ local function is_vector(packed)
   for at = 1, n do
     if v[at] ~= v[at] then return false end
     local is_limit = at > HEAD and (at - HEAD - 1) % WIDTH + 1 == LIMIT
-    if math.abs(v[at]) == math.huge and not is_limit then return false end
+    if v[at] == -math.huge or (v[at] == math.huge and not is_limit) then return false end
   end
   return true
 end
