@@ -1,18 +1,24 @@
 """Reading a cluster: objects from the bus (or, where that is away, from the API), answers from services."""
 
 import asyncio
+import datetime
+import time
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
+import nats.errors
 
+from koord.bus.client import header_value
 from koord.bus.connection import Bus
-from koord.bus.errors import AskRefused, BusError
+from koord.bus.directread import Stored, read_stored
+from koord.bus.errors import AskRefused, BusError, NobodyThere
 from koord.bus.questions import ask
 from koord.bus.statecache import StateCache
 from koord.cli.clusters import ClusterFile
 from koord.cli.errors import CommandError
 from koord.contracts.codec import ContractError
+from koord.contracts.state import HEADER, parse_header
 from koord.kube import resources
 from koord.kube.protocol.trace import TRACEPARENT
 from koord.kube.resources import Resource
@@ -25,6 +31,24 @@ Object = dict[str, Any]
 _CONNECT_S = 3.0
 _SYNC_S = 10.0
 _ASK_S = 5.0
+_READ_S = 3.0
+ANY = "*"
+
+
+class Silent(CommandError):
+    """Nobody answers; ``words`` go on "no <service> ..."."""
+
+    def __init__(self, text: str, words: str) -> None:
+        super().__init__(text)
+        self.words = words
+
+
+class _State(msgspec.Struct):
+    last_ts: datetime.datetime
+
+
+class _Info(msgspec.Struct):
+    state: _State
 
 
 class Reader:
@@ -68,35 +92,90 @@ class Reader:
             await cache.close()
         return await self._from_api(resource)
 
-    async def _from_api(self, resource: Resource) -> list[Object]:
+    async def some(self, resource: Resource, namespace: str, name: str = ANY) -> list[Object]:
+        """The objects of a namespace, or those of one name, without reading the others; ``ANY`` is one or all."""
+        if self._bus is not None and self._lists_from_bus:
+            subjects = self._bus.subjects
+            wanted = subjects.state(resource.token, namespace, name)
+            found: list[Object] = []
+            first = 1
+            try:
+                while batch := await read_stored(self._bus, subjects.state_stream, wanted, first, timeout=_READ_S):
+                    found += [msgspec.json.decode(one.body) for one in batch if _lives(one)]
+                    first = batch[-1].sequence + 1
+                return found
+            except BusError:
+                self._lists_from_bus = False
+        items = await self._from_api(resource, "" if namespace == ANY else namespace)
+        return [item for item in items if name in (ANY, item["metadata"]["name"])]
+
+    async def from_api(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        """One object as the API server has it; None: there is none, or no such resource."""
         from koord.cli.api import connect
 
-        name = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
         try:
             async with await connect(self._cluster.kubeconfig) as api:
-                return (await api.list(name))[0]
+                return dict(await api.get(_api_name(resource), namespace, name))
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise CommandError(f"the API server does not answer: {error.message}") from error
+
+    async def _from_api(self, resource: Resource, namespace: str = "") -> list[Object]:
+        from koord.cli.api import connect
+
+        try:
+            async with await connect(self._cluster.kubeconfig) as api:
+                return (await api.list(_api_name(resource), namespace or None))[0]
         except ApiError as error:
             raise CommandError(f"neither the bus nor the API server answers: {error.message}") from error
 
-    async def ask(self, service: str, verb: str, question: msgspec.Struct, answer: type[A]) -> A:
-        """Ask a service; CommandError if it refuses or does not answer."""
+    async def state_age_s(self) -> float | None:
+        """How long ago the state on the bus changed last; None: not known."""
         if self._bus is None:
-            raise CommandError(f"NATS at {self._cluster.nats} does not answer: is the cluster running?")
+            return None
+        try:
+            answer = await self._bus.nc.request(
+                f"$JS.API.STREAM.INFO.{self._bus.subjects.state_stream}", timeout=_READ_S
+            )
+            last = msgspec.json.decode(answer.data, type=_Info).state.last_ts
+        except (nats.errors.Error, msgspec.MsgspecError, TimeoutError, OSError):
+            return None
+        return max(0.0, time.time() - last.timestamp()) if last.year > 1 else None
+
+    async def ask(self, service: str, verb: str, question: msgspec.Struct, answer: type[A]) -> A:
+        """Ask a service; CommandError if it refuses, Silent if it does not answer."""
+        if self._bus is None:
+            text = f"NATS at {self._cluster.nats} does not answer: is the cluster running?"
+            raise Silent(text, "can be asked, for NATS does not answer")
         try:
             return await ask(self._bus, service, verb, question, answer, timeout=_ASK_S)
         except AskRefused as error:
             raise CommandError(str(error)) from error
+        except NobodyThere as error:
+            raise Silent(f"no {service} answers: {error}", "answers") from error
         except (BusError, ContractError) as error:
-            raise CommandError(f"the {service} does not answer: {error}") from error
+            raise Silent(f"the {service} does not answer: {error}", f"has answered for {_ASK_S:g} s") from error
+
+
+def _lives(stored: Stored) -> bool:
+    """Whether it is an object that is not deleted; whatever else the stream holds is none."""
+    try:
+        return parse_header(header_value(stored.headers, HEADER.encode()) or "").type != "DELETED"
+    except ContractError:
+        return False
+
+
+def _api_name(resource: Resource) -> str:
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 
 async def trace_of_job(reader: Reader, namespace: str, name: str) -> TraceContext:
     """The trace of a job's last attempt, as its queue unit carries it; CommandError if there is none."""
     units = [
         unit
-        for unit in await reader.objects(resources.QUEUE_UNITS)
-        if unit["metadata"]["namespace"] == namespace
-        and (unit.get("spec", {}).get("consumerRef") or {}).get("name") == name
+        for unit in await reader.some(resources.QUEUE_UNITS, namespace)
+        if (unit.get("spec", {}).get("consumerRef") or {}).get("name") == name
     ]
     if not units:
         raise CommandError(

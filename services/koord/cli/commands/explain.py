@@ -11,8 +11,6 @@ from koord.cli.loop import run
 from koord.cli.output import print_json, show
 from koord.contracts.asks import PodExplanation
 
-_ASKED_AT_MOST = 40
-
 app = typer.Typer(no_args_is_help=True, help="Explain why something is where it is, or why it waits.")
 
 
@@ -35,17 +33,11 @@ def pod(
 
 async def _ask(cluster: options.Cluster, namespace: str, name: str) -> PodExplanation:
     from koord.cli.clusters import find
+    from koord.cli.jobreading import explain_pod
     from koord.cli.state import Reader
-    from koord.contracts.asks import ExplainPod
 
-    question = ExplainPod(namespace, name)
     async with Reader(find(cluster)) as reader:
-        # Any of several schedulers may answer; only the one whose pod it is knows more than that it is not its own.
-        for _ in range(_ASKED_AT_MOST):
-            answer = await reader.ask("scheduler", "explain", question, PodExplanation)
-            if answer.state != "elsewhere":
-                break
-        return answer
+        return await explain_pod(reader, namespace, name)
 
 
 def _print(answer: PodExplanation) -> None:
@@ -94,21 +86,11 @@ def job(
 
 async def _job(cluster: options.Cluster, namespace: str, name: str) -> dict[str, Any]:
     from koord.cli.clusters import find
-    from koord.cli.jobview import explain
+    from koord.cli.jobreading import read
     from koord.cli.state import Reader
-    from koord.kube import resources
-    from koord.kube.jobs.registry import JOB_KINDS
 
     async with Reader(find(cluster)) as reader:
-        return explain(
-            namespace,
-            name,
-            {token: await reader.objects(resources.BY_TOKEN[token]) for token in JOB_KINDS},
-            await reader.objects(resources.QUEUE_UNITS),
-            await reader.objects(resources.QUEUES),
-            await reader.objects(resources.ELASTIC_QUOTAS),
-            await reader.objects(resources.PODS),
-        )
+        return await read(reader, namespace, name)
 
 
 def _print_job(answer: dict[str, Any]) -> None:
