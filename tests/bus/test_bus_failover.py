@@ -8,7 +8,8 @@ import pytest
 from nats.aio.client import Server
 
 from koord.bus.failover import MOST_WAIT_S, SOON_WAIT_S, Rotation
-from koord.bus.flights import DOUBT_S, Flight, Ghosts, first_of_each_stream, newest_by_subject, stream_key
+from koord.bus.flights import Flight, first_of_each_stream, newest_by_subject, stream_key
+from koord.bus.ghosts import DOUBT_S, Ghosts
 
 
 def servers(count: int) -> list[Server]:
@@ -63,6 +64,14 @@ def test_an_old_copy_before_the_newest_is_confirmed_is_found_then(loop: asyncio.
     again = flight(loop, 7)
     ghosts.published(again)
     assert not ghosts.confirmed(again, 102)
+
+
+def test_what_turned_up_is_remembered_when_a_newer_version_follows(loop: asyncio.AbstractEventLoop) -> None:
+    ghosts, old, new, newest = Ghosts(), flight(loop, 5), flight(loop, 6), flight(loop, 7)
+    ghosts.suspect(old, new, 0.0)
+    assert ghosts.late(5, 101) is None
+    ghosts.suspect(new, newest, 1.0)
+    assert ghosts.confirmed(newest, 100), "the old copy came behind this one, too"
 
 
 def test_the_newest_stored_twice_is_harmless(loop: asyncio.AbstractEventLoop) -> None:

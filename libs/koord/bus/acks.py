@@ -16,26 +16,23 @@ caller can rely on:
 """
 
 import asyncio
-import itertools
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from koord.bus.client import HotClient, status_of
 from koord.bus.errors import BusOverflow, BusTimeout, BusUnavailable, PublishRefused
-from koord.bus.flights import Flight, Ghosts, PubAck, first_of_each_stream, newest_by_subject, stream_key
+from koord.bus.flights import Flight, PubAck, stream_key
+from koord.bus.ghosts import Ghosts
 from koord.bus.livecopies import LiveCopies
+from koord.bus.resends import Resends
+from koord.bus.unconfirmed import Unconfirmed
 from koord.telemetry.logs import get_logger
 
 log = get_logger("koord.bus")
 
 SWEEP_S = 0.25
-RETRY_S = 0.1
-LOOK_S = 1.0
-COMPLAIN_S = 5.0
-# How many messages for one stream find out whether it takes messages again.
-PROBES = 8
 
 _puback = msgspec.json.Decoder(PubAck)
 # Codes of JetStream that mean "not now": system unavailable, insufficient resources, too many requests.
@@ -69,35 +66,21 @@ class Acks:
         self._limit = limit
         self._limit_bytes = limit_bytes
         self._backlog_limit = backlog_bytes
-        self._ack_timeout = ack_timeout
-        self._missing = missing
-        self._prepare = prepare
         self._prefix = client.new_inbox() + "."
         self._skip = len(self._prefix)
         self._last = 0
-        # In the order of sending; what is refused for now waits in _retry. _bytes counts both.
-        self._flight: dict[int, Flight] = {}
-        self._retry: list[Flight] = []
-        self._bytes = 0
-        self._backlog: deque[Flight] = deque()
-        self._backlog_bytes = 0
+        self._held = Unconfirmed()
+        self._flight = self._held.flight
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._paused = False
-        self._making = False
-        # The order that is confirmed next if nothing overtakes, and by subject what was confirmed out of turn.
+        # The order that is confirmed next if nothing overtakes.
         self._expected = 1
-        self._overtook: dict[str, tuple[int, int]] = {}
         self._ghosts = Ghosts()
         self._haunted = self._ghosts.newest
-        self.copies = LiveCopies(client, live_name, has_live)
-        self._retry_task: asyncio.Task[None] | None = None
-        self._look_task: asyncio.Task[None] | None = None
-        self._look_at = 0.0
+        self._resends = Resends(self._held, self._ghosts, self._send, ack_timeout, missing, prepare)
+        self.copies = LiveCopies(client.send, live_name, has_live)
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        self._complain_at = 0.0
         self._loop = asyncio.get_running_loop()
-        self.resent = 0
         # The highest sequence that each stream confirmed: one that comes back with less has lost its tail.
         self.highest: dict[str, int] = {}
         client.on_loss = self.pause
@@ -106,7 +89,12 @@ class Acks:
     @property
     def in_flight(self) -> int:
         """Messages sent or waiting that are not confirmed yet."""
-        return len(self._flight) + len(self._backlog) + len(self._retry)
+        return len(self._held)
+
+    @property
+    def resent(self) -> int:
+        """How often a message was sent again."""
+        return self._resends.count
 
     def publish(
         self,
@@ -124,7 +112,7 @@ class Acks:
 
         ``timeout`` seconds (None: never) bound the whole, reconnects included. ``raw``: any reply will do (double
         acks); the future then resolves to 0. ``on_fail`` hears the subject of a message that fails. ``live``: in a NATS
-        cluster it also goes out once as a core message when the stream does not confirm it soon. BusOverflow beyond the
+        cluster it also goes out as a core message when the stream does not confirm it soon. BusOverflow beyond the
         bound of the backlog, BusError for a bad subject.
         """
         if self._closed:
@@ -135,9 +123,9 @@ class Acks:
         flight = Flight(
             self._loop.create_future(), subject, headers, payload, deadline, latest, raw, order, on_fail, live, now
         )
-        if self._backlog_bytes + flight.size > self._backlog_limit and not self._goes_at_once():
+        if self._held.backlog_bytes + flight.size > self._backlog_limit and not self._goes_at_once():
             raise BusOverflow(
-                f"{subject}: {self._backlog_bytes} bytes wait for the server already; wait for room() first"
+                f"{subject}: {self._held.backlog_bytes} bytes wait for the server already; wait for room() first"
             )
         self._put(flight)
         return flight.future
@@ -154,33 +142,29 @@ class Acks:
 
     async def flush(self) -> None:
         """Wait until everything published so far is confirmed or failed."""
-        waiting = [flight.future for flight in self._everything()]
+        waiting = [flight.future for flight in self._held]
         if waiting:
             await asyncio.wait(waiting)
 
     def pause(self) -> None:
         """The connection is gone: keep what is in flight, send nothing."""
-        self._paused = True
+        self._resends.paused = True
         self.copies.lost()
 
     def reconnected(self) -> None:
         """The connection is back, the streams are not known to be: what waits goes live at least."""
-        self.copies.reconnected(self._everything(), self._overtook, self._loop.time())
+        self.copies.reconnected(self._held, self._resends.overtook, self._loop.time())
         self._wake()
 
     def resume(self) -> None:
         """The connection is back and the streams exist: send again what was in flight, then go on."""
-        self._paused = False
         self.copies.prepared()
-        flights = sorted((*self._flight.values(), *self._retry), key=lambda flight: flight.order)
-        self._flight.clear()
-        self._retry.clear()
-        self._send_again(flights)
+        self._resends.resume()
         self._pump()
 
     def drop(self, prefix: str, error: Exception) -> int:
         """Fail whatever waits on subjects that begin with ``prefix``; says how many."""
-        dropped = [f for f in self._everything() if f.subject.startswith(prefix)]
+        dropped = [f for f in self._held if f.subject.startswith(prefix)]
         for flight in dropped:
             flight.fail(error)
         self._ghosts.drop(prefix)
@@ -192,30 +176,26 @@ class Acks:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for task in (self._retry_task, self._look_task):
-            if task is not None:
-                task.cancel()
-        for flight in tuple(self._everything()):
+        self._resends.close()
+        for flight in tuple(self._held):
             flight.fail(BusUnavailable(f"{flight.subject}: the connection was closed before the server confirmed"))
             flight.future.cancelled() or flight.future.exception()  # whoever still waits sees it; nobody must
-        self._flight.clear()
-        self._retry.clear()
-        self._backlog.clear()
+        self._held.clear()
         self._wake()
 
     def _goes_at_once(self) -> bool:
-        return not self._backlog and not self._paused and self._has_room()
+        return not self._held.backlog and not self._resends.paused and self._has_room()
 
     def _goes_live(self) -> bool:
-        return self.copies.has_room and self._backlog_bytes < self._backlog_limit // 2
+        return self.copies.has_room and self._held.backlog_bytes < self._backlog_limit // 2
 
     def _put(self, flight: Flight) -> None:
         if self._goes_at_once():
             self._send(flight)
-            self._bytes += flight.size
+            self._held.bytes += flight.size
         else:
-            self._backlog.append(flight)
-            self._backlog_bytes += flight.size
+            self._held.backlog.append(flight)
+            self._held.backlog_bytes += flight.size
         if flight.latest and self._haunted:
             self._ghosts.published(flight)
         if self.copies.active:
@@ -224,7 +204,7 @@ class Acks:
             self._timer = self._loop.call_later(SWEEP_S, self._sweep)
 
     def _has_room(self) -> bool:
-        return len(self._flight) + len(self._retry) < self._limit and self._bytes < self._limit_bytes
+        return len(self._flight) + len(self._held.retry) < self._limit and self._held.bytes < self._limit_bytes
 
     def _send(self, flight: Flight) -> None:
         # The order is the token, also when it is sent again: whichever copy is confirmed first settles it.
@@ -243,9 +223,9 @@ class Acks:
                 self._turned_up(order, data)
             return  # confirmed twice: it had been sent again
         if headers is not None and status_of(headers)[0] == 503:
-            self._again(flight, "no stream takes it")
+            self._resends.later(flight, "no stream takes it")
             return
-        self._bytes -= flight.size
+        self._held.bytes -= flight.size
         if flight.raw:
             flight.done(0)
         else:
@@ -257,14 +237,14 @@ class Acks:
                 if ack.error is None:
                     self._stored(flight, ack.stream, ack.seq)
                     if token != order and token >> _SHIFT == flight.attempts - 1:
-                        self._release(stream_key(flight.subject), flight.sent)
+                        self._resends.release(stream_key(flight.subject), flight.sent)
                 elif ack.error.code in _NOT_NOW:
-                    self._bytes += flight.size
-                    self._again(flight, ack.error.description)
+                    self._held.bytes += flight.size
+                    self._resends.later(flight, ack.error.description)
                 else:
                     no = ack.error
                     flight.fail(PublishRefused(flight.subject, no.code, no.err_code, no.description))
-        if self._backlog:
+        if self._held.backlog:
             self._pump()
         elif self._waiters:
             self._wake()
@@ -275,7 +255,7 @@ class Acks:
         if flight.order == self._expected:
             self._expected += 1
         elif flight.latest:
-            self._overtook[flight.subject] = (flight.order, sequence)
+            self._resends.overtook[flight.subject] = (flight.order, sequence)
         flight.done(sequence)
         if self._haunted and flight.latest and self._ghosts.confirmed(flight, sequence):
             self._republish(flight.subject, flight.headers, flight.payload)
@@ -298,18 +278,18 @@ class Acks:
         self._put(Flight(self._loop.create_future(), subject, headers, payload, float("inf"), True, False, order, None))
 
     def _pump(self) -> None:
-        while self._backlog and not self._paused and self._has_room():
-            flight = self._backlog.popleft()
-            self._backlog_bytes -= flight.size
+        while self._held.backlog and not self._resends.paused and self._has_room():
+            flight = self._held.backlog.popleft()
+            self._held.backlog_bytes -= flight.size
             if not flight.future.done():
                 self._send(flight)
-                self._bytes += flight.size
-        if self._waiters and not self._backlog:
+                self._held.bytes += flight.size
+        if self._waiters and not self._held.backlog:
             self._wake()
 
     def _wake(self) -> None:
         # One waiter per free place; with nothing in flight nobody else would wake the rest, so then all of them.
-        held = len(self._flight) + len(self._retry)
+        held = len(self._flight) + len(self._held.retry)
         free = self._limit - held if held and not (self._closed or self._goes_live()) else len(self._waiters)
         while self._waiters and free > 0:
             waiter = self._waiters.popleft()
@@ -317,103 +297,13 @@ class Acks:
                 waiter.set_result(None)
                 free -= 1
 
-    # Sending again ------------------------------------------------------------------------------------------------
-
-    def _again(self, flight: Flight, reason: str) -> None:
-        """JetStream is not ready for it: try again a little later."""
-        self._retry.append(flight)
-        now = self._loop.time()
-        if now >= self._complain_at:
-            self._complain_at = now + COMPLAIN_S
-            log.warning("JetStream does not take messages yet", subject=flight.subject, reason=reason)
-        if self._retry_task is None or self._retry_task.done():
-            self._retry_task = self._loop.create_task(self._retry_later(), name="bus-acks-retry")
-
-    async def _retry_later(self) -> None:
-        while self._retry and not self._closed:
-            await asyncio.sleep(RETRY_S)
-            if self._paused:
-                return  # resume() sends them
-            now = self._loop.time()
-            if now >= self._look_at and self._retry and (self._look_task is None or self._look_task.done()):
-                self._look_at = now + LOOK_S
-                self._look_task = self._loop.create_task(self._look(self._retry[0].subject), name="bus-acks-look")
-                await asyncio.sleep(0)
-            if not self._making:
-                probes = first_of_each_stream(self._retry, PROBES)
-                chosen = {id(flight) for flight in probes}
-                self._retry = [flight for flight in self._retry if id(flight) not in chosen]
-                self._send_again(probes)
-
-    async def _look(self, subject: str) -> None:
-        """Is the stream gone, or only without a leader? A stream that is gone is made anew before anything is sent."""
-        try:
-            if self._missing is not None and self._prepare is not None and await self._missing(subject):
-                self._making = True
-                await self._prepare()
-        except Exception as error:
-            log.warning("the streams cannot be made ready yet: %s", error)
-        finally:
-            self._making = False
-
-    def _release(self, key: str, sent: float) -> None:
-        """A message that was sent again at ``sent`` got through: so will the others for that stream.
-
-        What was sent before it and is not confirmed by now is lost, for a stream confirms in order. What was sent after
-        it may still be on its way to a server that is only slow.
-        """
-        ready = [flight for flight in self._retry if stream_key(flight.subject) == key]
-        self._retry = [flight for flight in self._retry if stream_key(flight.subject) != key]
-        for flight in self._late():
-            if flight.sent < sent and stream_key(flight.subject) == key:
-                del self._flight[flight.order]
-                ready.append(flight)
-        self._send_again(ready)
-
-    def _late(self) -> list[Flight]:
-        """In flight and not confirmed in time, oldest first."""
-        late: list[Flight] = []
-        until = self._loop.time() - self._ack_timeout
-        for flight in self._flight.values():
-            if flight.sent > until:
-                break  # the dict is in order of sending
-            late.append(flight)
-        return late
-
-    def _send_again(self, flights: list[Flight]) -> None:
-        """Those of ``flights`` (in no container now) that nothing newer replaces."""
-        newest = newest_by_subject(flights, self._everything())
-        now = self._loop.time()
-        for flight in flights:
-            if flight.future.done():
-                self._bytes -= flight.size
-                continue
-            if flight.latest:
-                latest = newest[flight.subject]
-                order, sequence = self._overtook.get(flight.subject, (0, 0))
-                if order > flight.order or latest is not flight:
-                    self._bytes -= flight.size
-                    if order > flight.order:
-                        flight.done(sequence)
-                    else:
-                        self._ghosts.suspect(flight, latest, now)
-                        flight.follow(latest)
-                    continue
-                if flight.attempts:
-                    self._ghosts.suspect(flight, flight, now)
-            self.resent += 1
-            self._send(flight)
-
-    def _everything(self) -> Iterator[Flight]:
-        return itertools.chain(self._flight.values(), self._retry, self._backlog)
-
     def _sweep(self) -> None:
         """Four times a second: try again what is not confirmed in time, fail what is past its deadline."""
         self._timer = None
         now = self._loop.time()
         expired = 0
         lowest = self._last + 1
-        everything = tuple(self._everything())
+        everything = tuple(self._held)
         for flight in everything:
             if flight.order < lowest:
                 lowest = flight.order
@@ -425,39 +315,15 @@ class Acks:
         if expired:
             self._forget_done()
         self._expected = lowest
-        if self._overtook:
-            self._overtook = {key: value for key, value in self._overtook.items() if value[0] > lowest}
-        if self._haunted:
-            self._ghosts.forget(now)
-        self.copies.look(everything, self._overtook, now)
+        self._resends.sweep(lowest, now)
+        self.copies.look(everything, self._resends.overtook, now)
         if self._waiters and self._goes_live():
             self._wake()
-        if not self._paused:
-            self._try_late(now)
-            self._pump()
+        self._pump()
         if self.in_flight and not self._closed:
             self._timer = self._loop.call_later(SWEEP_S, self._sweep)
 
-    def _try_late(self, now: float) -> None:
-        late = self._late()
-        if not late:
-            return
-        # Any of them may lie in a server that hangs, so each may turn up again.
-        newest = newest_by_subject(late, self._everything())
-        for flight in late:
-            if flight.latest:
-                self._ghosts.suspect(flight, newest[flight.subject], now)
-        probes = first_of_each_stream(late, PROBES)
-        for flight in probes:
-            del self._flight[flight.order]
-        self._send_again(probes)
-
     def _forget_done(self) -> None:
-        for order in [order for order, flight in self._flight.items() if flight.future.done()]:
-            self._bytes -= self._flight.pop(order).size
-        self._bytes -= sum(flight.size for flight in self._retry if flight.future.done())
-        self._retry = [flight for flight in self._retry if not flight.future.done()]
-        self._backlog = deque(flight for flight in self._backlog if not flight.future.done())
-        self._backlog_bytes = sum(flight.size for flight in self._backlog)
-        if not self._backlog and self._has_room() and not self._paused:
+        self._held.forget_done()
+        if not self._held.backlog and self._has_room() and not self._resends.paused:
             self._wake()

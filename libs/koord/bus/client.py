@@ -216,8 +216,10 @@ class HotClient(Client):
             wait = handler(subject, reply, headers, data)
             if wait is not None:
                 self._pings_outstanding = _HELD
-                await wait
-                self._pings_outstanding = 0
+                try:
+                    await wait
+                finally:  # also when it fails: a connection that seems held for ever would never be given up
+                    self._pings_outstanding = 0
         except Exception as error:  # a handler's fault must not end the read loop, which all subscriptions share
             await self._error_cb(error)
 

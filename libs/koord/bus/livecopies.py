@@ -12,7 +12,6 @@ publishing, and of several that wait only the newest.
 
 from collections.abc import Callable, Iterable, Mapping
 
-from koord.bus.client import HotClient
 from koord.bus.flights import Flight, newest_by_subject, stream_key
 
 LATE_S = 0.7
@@ -30,8 +29,13 @@ _NONE = (0, 0)
 class LiveCopies:
     """The live copies of one connection: ``name_of`` gives a subject's live one, ``wanted`` says if there are any."""
 
-    def __init__(self, client: HotClient, name_of: Callable[[str], str], wanted: Callable[[], bool]) -> None:
-        self._client = client
+    def __init__(
+        self,
+        send: Callable[[str, str, bytes, bytes], None],
+        name_of: Callable[[str], str],
+        wanted: Callable[[], bool],
+    ) -> None:
+        self._emit = send
         self._name_of = name_of
         self._wanted = wanted
         # Streams that confirm nothing, and since when the oldest message of each stream waits.
@@ -123,6 +127,6 @@ class LiveCopies:
     def _send(self, flight: Flight, now: float) -> None:
         flight.copied = now
         flight.copies += 1
-        self._client.send(self._name_of(flight.subject), "", flight.headers, flight.payload)
+        self._emit(self._name_of(flight.subject), "", flight.headers, flight.payload)
         self._left -= flight.size
         self.copied += 1
