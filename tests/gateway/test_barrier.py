@@ -20,8 +20,9 @@ from koord.contracts.asks import BarrierRaised, BindingsSettled, RaiseBarrier, S
 from koord.contracts.decisions import ClaimRef
 from koord.contracts.results import Result
 from koord.gateway.access import ApiAccess
-from koord.gateway.barrier import EPOCH, LEASE, Barrier
+from koord.gateway.barrier import EPOCH, Barrier
 from koord.gateway.leanclient import LeanClient, Response
+from koord.gateway.ledgerlease import LEASE
 from koord.gateway.reflector import Reflector
 from koord.gateway.settings import GatewaySettings
 from koord.kube.resources import LEASES, NODES, PODS

@@ -16,8 +16,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-import msgspec
-
 from koord.bus.errors import BusError
 from koord.contracts.asks import BarrierRaised, RaiseBarrier
 from koord.contracts.decisions import Bind, Decision, ObjectRef, Patch
@@ -26,10 +24,12 @@ from koord.gateway.advancing import Advancer
 from koord.gateway.allow import describe
 from koord.gateway.api import Api, ApiUnavailable
 from koord.gateway.leanclient import RequestFailed
+from koord.gateway.ledgerlease import LEASE, LedgerLease, notes_of
+from koord.gateway.livemark import LIVE, LiveMark
 from koord.gateway.podindex import PodIndex
 from koord.gateway.settling import Unsettleable, settle
 from koord.kube.meta import parse_time
-from koord.kube.resources import BY_TOKEN, LEASES, NAMESPACES, PODS
+from koord.kube.resources import BY_TOKEN, PODS
 from koord.runtime.ending import end, finish
 from koord.telemetry.logs import get_logger
 
@@ -39,7 +39,6 @@ EPOCH: Final = "koord.sh/ledger-epoch"
 """Annotation of the Lease: the highest epoch that a ledger of this cluster has had."""
 QUEUE: Final = "koord.sh/decisions-stream"
 """Annotation of the Lease: the life of the decisions' stream when the epoch was raised."""
-LEASE: Final = "koord-ledger"
 MAX_EPOCH: Final = 2**52
 """Numbers of the ledger are exact up to twice this."""
 _ANSWER_S: Final = 2.0
@@ -62,7 +61,8 @@ class Barrier:
     """Answers :class:`RaiseBarrier` for one term of leadership. ``step`` says where the present one is.
 
     ``queued`` pages through the decisions that nobody acknowledged, ``queue_made`` says when that queue was made (RFC
-    3339), ``in_hand`` are the decisions that this gateway has, ``listers`` follow the resources, by token.
+    3339), ``in_hand`` are the decisions that this gateway has, ``listers`` follow the resources, by token; ``mark`` is
+    that of the term, if it executes decisions that no queue holds.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Barrier:
         listers: Mapping[str, Lister],
         incarnation: str,
         *,
+        mark: LiveMark | None = None,
         namespace: str = "koord-system",
         api_timeout_s: float = 60.0,
     ) -> None:
@@ -88,7 +89,8 @@ class Barrier:
         self._in_hand = in_hand
         self._listers = listers
         self._incarnation = incarnation
-        self._namespace = namespace
+        self._lease = LedgerLease(api, namespace)
+        self._mark = mark or LiveMark(self._lease)
         self._api_timeout_s = api_timeout_s
         self._began_s = time.monotonic()
         self._newest = 0
@@ -165,22 +167,35 @@ class Barrier:
     # Settling -----------------------------------------------------------------------------------------------------
 
     async def _outlive(self, life: str) -> None:
-        """If the decisions were lost with their stream, nobody can say which writes are under way: outlive them.
+        """If decisions are not to be found any more, nobody can say which writes are under way: outlive them.
 
-        Those of this gateway are known, so what counts is what an earlier one sent on a decision of the lost stream.
+        Those of this gateway are known, so what counts is what an earlier one sent: on a decision of a stream that was
+        lost, or on one that no stream held yet.
         """
-        lease = await self._read()
-        before = _annotations(lease).get(QUEUE, "") if lease is not None else ""
+        notes = notes_of(await self._lease.read())
+        lost, live = self._lost(notes.get(QUEUE, ""), life), self._live(notes.get(LIVE, ""))
+        if lost > 0:
+            log.warning("barrier: decisions were lost with their stream, waiting for old requests", seconds=lost)
+        if live > 0:
+            log.warning("barrier: decisions were executed past their stream, waiting for old requests", seconds=live)
+        if lost > 0 or live > 0:
+            await asyncio.sleep(max(lost, live))
+
+    def _lost(self, before: str, life: str) -> float:
         if not before or before == life:
-            return
+            return 0.0
         try:
             age = max(0.0, time.time() - parse_time(life))
         except ValueError:
             age = 0.0
-        wait = self._api_timeout_s - min(age, time.monotonic() - self._began_s)
-        if wait > 0:
-            log.warning("barrier: decisions were lost with their stream, waiting for old requests", seconds=wait)
-            await asyncio.sleep(wait)
+        return self._api_timeout_s - min(age, time.monotonic() - self._began_s)
+
+    def _live(self, noted: str) -> float:
+        until = self._mark.earlier(noted)
+        if not until:
+            return 0.0
+        # An earlier gateway spends no claim any more since this one leads, whatever its clock says.
+        return self._api_timeout_s - max(time.time() - until, time.monotonic() - self._began_s)
 
     async def _settle(self) -> int:
         """Settle what unacknowledged decisions would write with a claim; answers how many objects that is."""
@@ -228,51 +243,16 @@ class Barrier:
     async def _raise(self, at_least: int, life: str) -> int:
         """Raise the counter in the Lease by compare-and-set; it never goes back, whatever Redis remembers."""
         while True:
-            lease = await self._read()
+            lease = await self._lease.read()
             counter = _counter(lease)
             # From the clock, as the ledger's own epochs, so that a Lease that somebody deleted does not begin anew.
             epoch = max(counter + 1, at_least, time.time_ns() // 1_000_000)
-            if await self._write(lease, {EPOCH: str(epoch), QUEUE: life}):
+            if await self._lease.write(lease, {EPOCH: str(epoch), QUEUE: life}):
                 return epoch
-
-    async def _read(self) -> dict[str, Any] | None:
-        answer = await self._api.call("get", LEASES.path(self._namespace, LEASE))
-        if answer.status == 404:
-            return None
-        if answer.status != 200:
-            raise ApiUnavailable(f"get lease {LEASE}: answer {answer.status}")
-        lease: dict[str, Any] = msgspec.json.decode(answer.body)
-        return lease
-
-    async def _write(self, lease: dict[str, Any] | None, annotations: dict[str, str]) -> bool:
-        """Whether it was written: nobody else was faster."""
-        if lease is None:
-            lease = {
-                "apiVersion": LEASES.api_version,
-                "kind": "Lease",
-                "metadata": {"name": LEASE, "namespace": self._namespace, "annotations": annotations},
-                "spec": {},
-            }
-            answer = await self._api.call("create", LEASES.path(self._namespace), msgspec.json.encode(lease))
-        else:
-            lease["metadata"]["annotations"] = {**_annotations(lease), **annotations}
-            answer = await self._api.call("update", LEASES.path(self._namespace, LEASE), msgspec.json.encode(lease))
-        if answer.status in (200, 201):
-            return True
-        if answer.status == 404:
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._namespace}}
-            await self._api.call("create", NAMESPACES.path(), msgspec.json.encode(namespace))
-        elif answer.status != 409:
-            raise ApiUnavailable(f"write lease {LEASE}: answer {answer.status}")
-        return False
-
-
-def _annotations(lease: dict[str, Any]) -> dict[str, str]:
-    return lease["metadata"].get("annotations") or {}
 
 
 def _counter(lease: dict[str, Any] | None) -> int:
-    text = _annotations(lease).get(EPOCH, "") if lease is not None else ""
+    text = notes_of(lease).get(EPOCH, "")
     if not text:
         return 0
     counter = int(text) if text.isdecimal() and len(text) < 18 else MAX_EPOCH

@@ -2,12 +2,14 @@
 
 A decision that was executed is remembered, so that a redelivery is answered again and not executed twice; across a
 restart the ledger and the preconditions do the same. What has no final outcome yet goes back to the queue.
+
+While the queue has no leader, decisions come past it (:mod:`koord.bus.livedecisions`) and once more when it is back.
+The one that comes later joins the one that runs, or is answered from memory.
 """
 
 import asyncio
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -25,6 +27,7 @@ from koord.gateway.claimedpatch import ClaimedPatcher
 from koord.gateway.events import EventRecorder
 from koord.gateway.lanes import BIND, LANES, STATUS, Key, Lanes, Work
 from koord.gateway.leanclient import RequestFailed
+from koord.gateway.remembered import Remembered
 from koord.gateway.settling import claim_of
 from koord.gateway.writes import Writer
 from koord.kube.resources import PODS
@@ -36,7 +39,6 @@ from koord.telemetry.spans import Spans
 
 log = get_logger("koord.gateway.executor")
 
-REMEMBERED = 20_000
 PROGRESS_S = 3.0
 _ID = re.compile(rb"\xa2id(?:([\xa0-\xbf])|\xd9(.))", re.DOTALL)
 
@@ -50,7 +52,7 @@ class Answering(Protocol):
 
 
 class _Job(Work):
-    """One decision in hand. ``delivery`` is the latest: an acknowledgement of any one settles the message."""
+    """One decision in hand. ``delivery`` is the latest that settles: an acknowledgement of any one is enough."""
 
     __slots__ = ("decision", "delivery", "service", "since_ns", "since_s", "trace")
 
@@ -67,7 +69,10 @@ class _Job(Work):
 
 
 class Executor:
-    """Executes decisions, ``limit`` at a time. ``not_leading`` is set when the ledger knows a newer gateway."""
+    """Executes decisions. ``not_leading`` is set when the ledger knows a newer gateway.
+
+    ``outlive_s``: so long after its sender gave up the API server may still work on a request.
+    """
 
     def __init__(
         self,
@@ -80,6 +85,7 @@ class Executor:
         spans: Spans,
         *,
         backlog: int = 4096,
+        outlive_s: float = 60.0,
     ) -> None:
         self._answers = answers
         self._binder = binder
@@ -90,7 +96,10 @@ class Executor:
         self._spans = spans
         self._backlog = backlog
         self._in_hand: dict[str, _Job] = {}
-        self._finished: OrderedDict[str, Result] = OrderedDict()
+        self._remembered = Remembered()
+        self._outlive_s = outlive_s
+        # Decisions that no queue is known to hold, tried without a final outcome: their requests may be under way.
+        self._undecided: dict[str, tuple[float, Decision]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
         self._room.set()
@@ -109,8 +118,9 @@ class Executor:
         return {claim_of(job.decision) for job in self._in_hand.values()}
 
     def decisions_in_hand(self) -> list[Decision]:
-        """The decisions that wait or run."""
-        return [job.decision for job in self._in_hand.values()]
+        """The decisions that wait or run, and those tried lately that nobody else may know of."""
+        undecided = [decision for _, decision in self._undecided.values()]
+        return undecided + [job.decision for job in self._in_hand.values()]
 
     async def room(self) -> None:
         """Wait until the backlog takes more."""
@@ -121,6 +131,8 @@ class Executor:
     def take(self, delivery: Delivery) -> None:
         """Take one delivery; everything else happens behind it."""
         decision = delivery.decision
+        if not delivery.settles and (decision is None or isinstance(decision, RecordEvents)):
+            return  # the queue's own copy is soon enough; Events would be counted twice
         if decision is None:
             self._unreadable(delivery)
             return
@@ -136,13 +148,14 @@ class Executor:
                 self._events.add(note, note.time_ns / 1e9 if note.time_ns else time.time())
             delivery.ack()
             return
-        done = self._finished.get(decision.id)
+        done = self._remembered.get(decision.id)
         if done is not None:
             self._finish(delivery, decision, done)
             return
         job = self._in_hand.get(decision.id)
         if job is not None:
-            job.delivery = delivery
+            if delivery.settles:
+                job.delivery = delivery
             return
         lane = BIND if isinstance(decision, Bind | Evict) or _urgent(decision) else STATUS
         job = _Job(decision, delivery, lane, _keys(decision), self._start)
@@ -160,6 +173,8 @@ class Executor:
                     job.delivery.in_progress()
                     told[id_] = now
             told = {id_: at for id_, at in told.items() if id_ in self._in_hand}
+            old = now - self._outlive_s
+            self._undecided = {id_: one for id_, one in self._undecided.items() if one[0] > old}
             for lane, name in enumerate(LANES[:2]):
                 metrics.LANE_DEPTH.labels(name).set(self._lanes.depth(lane))
             metrics.LANE_DEPTH.labels("event").set(self._events.depth)
@@ -212,11 +227,14 @@ class Executor:
                 result = Result(decision.id, "rejected", f"internal error: {type(error).__name__}: {error}")
         del self._in_hand[decision.id]
         if result is None:
+            if not job.delivery.stored:
+                self._undecided[decision.id] = (time.monotonic(), decision)
             # The longer it has not worked, the rarer it is tried, up to five seconds. But what waits for the ledger
             # alone holds up nobody by trying, and must not sleep on when the ledger is open again.
             job.delivery.nak(min(5.0, retry_s * growth ** min(job.delivery.delivered - 1, 8)))
         else:
-            self._remember(result)
+            self._undecided.pop(decision.id, None)
+            self._remembered.put(result, time.monotonic())
             self._finish(job.delivery, decision, result, job)
         self._lanes.done(job)
         if not self._room.is_set() and self._lanes.total < self._backlog:
@@ -291,11 +309,6 @@ class Executor:
         result = Result(_peek_id(delivery.body), "rejected", reason)
         self._tell(delivery.service or "unknown", result, delivery.trace)
         delivery.term(f"unreadable: {delivery.error}"[:120])
-
-    def _remember(self, result: Result) -> None:
-        self._finished[result.id] = result
-        if len(self._finished) > REMEMBERED:
-            self._finished.popitem(last=False)
 
 
 def _urgent(decision: Decision) -> bool:

@@ -5,6 +5,8 @@ import random
 
 import aiohttp
 
+from koord.bus.livedecisions import LiveDecisions
+from koord.bus.replicas import watch_replicas
 from koord.gateway import metrics
 from koord.gateway.access import AccessError, ApiAccess
 from koord.gateway.api import Api
@@ -67,15 +69,18 @@ class Gateway:
         connector = aiohttp.TCPConnector(ssl=access.ssl if access.ssl is not None else False, limit=0)
         timeout = aiohttp.ClientTimeout(total=120.0, sock_connect=10.0)
         stopping = asyncio.create_task(self._stopping.wait(), name="gateway-stopping")
+        live = LiveDecisions(self._host.bus)
         try:
             async with aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=True) as http:
                 following = Following(
                     self._host.bus, access, http, on_state=self._on_state, may_publish=lambda: election.held
                 )
-                session = Session(self._host.bus, self._host.ledger, api, following, self._host.spans, settings)
+                host = self._host
+                session = Session(host.bus, host.ledger, api, following, host.spans, settings, live)
                 acquiring = asyncio.create_task(election.acquire(), name="gateway-acquire")
                 await asyncio.wait((acquiring, stopping), timeout=_AT_ONCE_S, return_when=asyncio.FIRST_COMPLETED)
                 try:
+                    live.start()
                     await following.start()
                     while await self._elected(acquiring, stopping):
                         self._host.ready.open("api")
@@ -90,6 +95,7 @@ class Gateway:
                 finally:
                     await end(acquiring)
                     await election.release()
+                    live.close()
                     await following.stop()
         finally:
             await end(renewing, stopping)
@@ -109,6 +115,7 @@ class Gateway:
         watchers = [
             asyncio.create_task(_then(election.lost, ends), name="gateway-lost"),
             asyncio.create_task(_then(self._stopping, ends), name="gateway-stopped"),
+            asyncio.create_task(watch_replicas(self._host.bus), name="gateway-replicas"),
         ]
         try:
             await session.run(ends)

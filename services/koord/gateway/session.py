@@ -13,8 +13,9 @@ import nats.js.errors
 from nats.aio.subscription import Subscription
 
 from koord.bus.connection import Bus
-from koord.bus.decisions import DecisionConsumer
+from koord.bus.decisions import DecisionConsumer, Delivery
 from koord.bus.errors import BusError
+from koord.bus.livedecisions import LiveDecisions
 from koord.bus.questions import serve
 from koord.bus.queued import queue_made, unacknowledged
 from koord.contracts.asks import RaiseBarrier, SettleBindings
@@ -22,7 +23,7 @@ from koord.contracts.codec import encode
 from koord.contracts.decisions import ClaimRef
 from koord.contracts.ledger import LedgerHint
 from koord.gateway.advancing import Advancer, AdvancingLedger
-from koord.gateway.api import Api
+from koord.gateway.api import Api, ApiUnavailable
 from koord.gateway.barrier import Barrier
 from koord.gateway.binding import Binder, ReleasingLedger
 from koord.gateway.claimedpatch import ClaimedPatcher
@@ -30,8 +31,11 @@ from koord.gateway.events import EventRecorder
 from koord.gateway.executor import Executor
 from koord.gateway.following import Following
 from koord.gateway.lanes import Lanes
+from koord.gateway.leanclient import RequestFailed
+from koord.gateway.ledgerlease import LedgerLease
+from koord.gateway.livemark import LiveMark
 from koord.gateway.settings import GatewaySettings
-from koord.gateway.settling import Settler
+from koord.gateway.settling import Settler, claim_of
 from koord.gateway.writes import Writer
 from koord.ledger.model import LedgerUnavailable, ReleaseAnswer
 from koord.runtime.ending import end, finish
@@ -41,6 +45,7 @@ from koord.telemetry.spans import Spans
 log = get_logger("koord.gateway.session")
 
 DRAIN_S = 5.0
+COVER_WAIT_S = 2.0
 CONSUMER = "gateway"
 
 
@@ -55,11 +60,19 @@ class GatewayLedger(AdvancingLedger, ReleasingLedger, Protocol):
 
 
 class Session:
-    """``await run(lost)`` until the leadership ends."""
+    """``await run(lost)`` until the leadership ends. ``live`` listens for the whole life of the gateway, if at all."""
 
     def __init__(
-        self, bus: Bus, ledger: GatewayLedger, api: Api, following: Following, spans: Spans, settings: GatewaySettings
+        self,
+        bus: Bus,
+        ledger: GatewayLedger,
+        api: Api,
+        following: Following,
+        spans: Spans,
+        settings: GatewaySettings,
+        live: LiveDecisions | None = None,
     ) -> None:
+        self._live = live
         self._bus = bus
         self._ledger = ledger
         self._api = api
@@ -96,7 +109,8 @@ class Session:
             self._api, lambda: lanes.total > 0, backlog=settings.events_backlog, per_s=settings.events_per_s
         )
         writer = Writer(self._api)
-        consumer = DecisionConsumer(self._bus, CONSUMER)
+        consumer = DecisionConsumer(self._bus, CONSUMER, live=self._live)
+        mark = LiveMark(LedgerLease(self._api, settings.lease_namespace))
         executor = Executor(
             consumer,
             Binder(self._api, self._following.pods, advancer, self._ledger, epoch, self._spans, self._released),
@@ -106,6 +120,7 @@ class Session:
             lanes,
             self._spans,
             backlog=settings.backlog,
+            outlive_s=settings.api_timeout_s,
         )
         settler = Settler(self._api, executor.claims_in_hand, partial(unacknowledged, self._bus))
         barrier = Barrier(
@@ -117,20 +132,28 @@ class Session:
             executor.decisions_in_hand,
             {reflector.resource.token: reflector for reflector in self._following.reflectors},
             self._ledger.incarnation,
+            mark=mark,
             namespace=settings.lease_namespace,
             api_timeout_s=settings.api_timeout_s,
         )
         asked = list[Subscription]()
         beside = list[asyncio.Task[Any]]()
-        try:
+
+        async def take() -> None:
             await self._take_over()
             await self._begin(consumer)
             asked.append(await serve(self._bus, "gateway", "settle", SettleBindings, settler.answer))
             asked.append(await serve(self._bus, "gateway", "barrier", RaiseBarrier, barrier.answer))
+            await asyncio.Event().wait()
+
+        try:
+            # Without a leader of JetStream's there is no consumer, but decisions may come past it already.
+            consumer.look_past()
             beside += (
+                asyncio.create_task(take(), name="gateway-queue"),
                 asyncio.create_task(events.run(), name="gateway-events"),
                 asyncio.create_task(executor.keep_in_progress(), name="gateway-progress"),
-                asyncio.create_task(self._pull(consumer, executor), name="gateway-pull"),
+                asyncio.create_task(self._pull(consumer, executor, mark), name="gateway-pull"),
                 asyncio.create_task(executor.not_leading.wait(), name="gateway-fenced"),
             )
             done, _ = await asyncio.wait(beside, return_when=asyncio.FIRST_COMPLETED)
@@ -149,11 +172,23 @@ class Session:
 
             await finish(give_up())
 
-    async def _pull(self, consumer: DecisionConsumer, executor: Executor) -> None:
+    async def _pull(self, consumer: DecisionConsumer, executor: Executor, mark: LiveMark) -> None:
         async for batch in consumer.batches():
+            unknown = any(map(_is_unknown, batch)) and not await self._covered(mark)
             for delivery in batch:
-                executor.take(delivery)
+                if not unknown or not _is_unknown(delivery):
+                    executor.take(delivery)
             await executor.room()
+
+    async def _covered(self, mark: LiveMark) -> bool:
+        """Whether decisions that only their publishers know may be executed; if not, the queue will bring them."""
+        try:
+            async with asyncio.timeout(COVER_WAIT_S):
+                await mark.cover()
+        except (ApiUnavailable, RequestFailed, TimeoutError) as error:
+            log.warning("decisions wait for their queue", error=str(error) or "no answer in time")
+            return False
+        return True
 
     async def _take_over(self) -> None:
         """Have what a predecessor took and never finished delivered again at once, not when its time is up.
@@ -197,3 +232,8 @@ class Session:
             return
         hint = LedgerHint("released", list(answer.items), list(answer.released), [claim.claim])
         self._bus.nc.send(self._bus.subjects.ledger("claim.released"), "", b"", encode(hint))
+
+
+def _is_unknown(delivery: Delivery) -> bool:
+    """Whether nobody but its publisher is known to have this decision, and it spends a claim."""
+    return not delivery.stored and delivery.decision is not None and bool(claim_of(delivery.decision))
