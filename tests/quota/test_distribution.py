@@ -43,16 +43,8 @@ class Told:
 
     def __init__(self, asked: Any, used: Any) -> None:
         self.lines = Lines()
-        self._asked, self._used = asked, used
-
-    def asked_by(self, quota: str) -> dict[str, int]:
-        return dict(self._asked.get(quota, {}))
-
-    def used_by(self, quota: str) -> dict[str, int]:
-        return dict(self._used.get(quota, {}))
-
-    def occupied_by(self, quota: str) -> dict[str, int]:
-        return {}
+        self.asked, self.used = asked, used
+        self.occupied: dict[str, dict[str, int]] = {}
 
 
 def cpus(**amounts: int) -> dict[str, dict[str, int]]:
@@ -61,11 +53,11 @@ def cpus(**amounts: int) -> dict[str, dict[str, int]]:
 
 def test_a_quota_without_min_borrows_up_to_its_max() -> None:
     made = built(quota("a", most="60"), quota("b", low="30", most="100"))
-    assert made.update(Told(cpus(a=80_000), {}), NODES) == {"a", "b"}  # all are new
+    assert made.update(Told(cpus(a=80_000), {}), NODES)[0] == {"a", "b"}  # all are new
     assert (made.runtime("a"), made.runtime("b")) == ({"cpu": 60_000}, {"cpu": 0})
     made.update(Told(cpus(a=80_000, b=90_000), {}), NODES)
     assert (made.runtime("a"), made.runtime("b")) == ({"cpu": 26_250}, {"cpu": 73_750})
-    assert made.update(Told(cpus(a=80_000, b=90_000), {}), NODES) == set()
+    assert made.update(Told(cpus(a=80_000, b=90_000), {}), NODES) == (set(), set())
 
 
 def test_a_suspended_job_asks_and_so_can_borrow() -> None:
@@ -74,7 +66,7 @@ def test_a_suspended_job_asks_and_so_can_borrow() -> None:
     made.update(usage, NODES)
     assert made.runtime("a") == {"cpu": 8_000}
     usage.put_pod("ns/p", "a", (("cpu", 2_000),), assigned=True, unit="ns/job", origin=("a", "ns"))
-    assert made.update(usage, NODES) == set()
+    assert made.update(usage, NODES) == (set(), set())
 
 
 def test_special_quotas_are_outside_and_what_they_use_is_gone() -> None:

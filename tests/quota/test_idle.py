@@ -6,11 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koord.quota.filling import Ints
-from koord.quota.idle import HOLD_S, IdleRoom, Order
+from koord.quota.idle import HOLD_S, IdleRoom
 from koord.quota.runtime import RuntimeTree
 from koord.quota.shape import QuotaRow
+from koord.quota.standing import Order
 from koord.quota.usage import Usage
 from koord.quota.waiting import Rank
+from tests.reference.idle import PlainIdle
 
 BLOCK = Order(blocks=True)
 
@@ -27,6 +29,11 @@ class Bench:
         self.now = 0.0
         self._age = 0
 
+    def hand_out(self, order: Order) -> None:
+        """All queues work so from now on."""
+        self.order = order
+        self.idle.reorder()
+
     def wait(self, job: str, quota: str, cpu: int = 0, gpu: int = 0) -> None:
         self._age += 1
         rank = Rank(0, f"{self._age:04}")
@@ -37,9 +44,8 @@ class Bench:
 
     def shares(self) -> Ints:
         """Runtimes; ``admission`` then has how far units may be admitted."""
-        for name in self.tree.names:
-            self.tree.set_own(name, self.usage.asked_by(name), self.usage.used_by(name))
-            self.tree.set_occupied(name, self.usage.occupied_by(name))
+        self.tree.set_all_own(self.usage.asked, self.usage.used)
+        self.tree.set_all_occupied(self.usage.occupied)
         self.tree.compute()
         below, _ = self.tree.up(self.tree.occupied, np.zeros_like(self.tree.occupied))
         shares, self.admission = self.idle.share(
@@ -139,12 +145,12 @@ def test_a_job_that_can_never_fit_holds_nothing() -> None:
 
 def test_behind_a_head_that_blocks_nobody_counts() -> None:
     bench = Bench(20, row("a"), row("b"))
-    bench.order = BLOCK
+    bench.hand_out(BLOCK)
     for name in "ab":
         bench.wait(f"{name}0", name, 12)
         bench.wait(f"{name}1", name, 9)
     assert bench.share() == {"a": 12, "b": 8}
-    bench.order = Order()
+    bench.hand_out(Order())
     assert bench.share() == {"a": 10, "b": 10}  # passed over: both 9 fit
 
 
@@ -214,14 +220,12 @@ def test_runtimes_only_move_and_never_above_any_max(bench: Bench) -> None:
     tree = bench.tree
     filled = tree.runtimes
     most = tree.most
-    reached = {name for owner, first, last in tree.groups() for name in tree.names[first:last]}
-    assert reached == set(tree.names)
     assert ((shares <= most) | (shares <= filled)).all()
     assert (shares >= 0).all()
     assert (bench.admission <= shares).all()
     below, _ = tree.up(tree.occupied, np.zeros_like(filled))
-    for owner, first, last in tree.groups():
-        rows = slice(first, last)
+    for owner in set(tree.parent.tolist()):
+        rows = np.flatnonzero(tree.parent == owner)
         total = shares[:, owner] if owner >= 0 else tree.totals[:, -1 - owner]
         assert (shares[:, rows].sum(axis=1) <= np.maximum(total, filled[:, rows].sum(axis=1))).all()
     # Nobody loses room that is occupied within its share.
@@ -265,3 +269,67 @@ def test_a_job_that_lacks_only_one_resource_is_helped_with_that() -> None:
     shares = bench.shares()
     rows = {name: bench.tree.runtime(bench.tree.row[name], shares) for name in "ab"}
     assert rows == {"a": {"cpu": 10, "gpu": 12}, "b": {"cpu": 10, "gpu": 8}}
+
+
+def test_nobody_is_refused_for_a_resource_it_does_not_ask_for() -> None:
+    both = {"cpu": 100, "gpu": 100}
+    bench = Bench(0, *(QuotaRow(name, "", {}, both, {"cpu": 1, "gpu": 1}) for name in "ab"))
+    bench.tree.set_total("", {"cpu": 20, "gpu": 20})
+    bench.run("a0", "a", 0, gpu=15)
+    bench.wait("b0", "b", 12, gpu=5)
+    bench.wait("a1", "a", 8)  # a has more GPUs than its share, which are none of this job's business
+    shares = bench.shares()
+    assert bench.tree.runtime(bench.tree.row["a"], shares)["cpu"] >= 8
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> list[QuotaRow]:
+    rows: list[QuotaRow] = []
+    names = [f"q{i}" for i in range(draw(st.integers(1, 9)))]
+    draw(st.randoms(use_true_random=False)).shuffle(names)
+    big = draw(st.sampled_from([1, 1, 2**49, 2**51]))
+    for i, name in enumerate(names):
+        parent = draw(st.sampled_from(["", *names[:i]]))
+        most = draw(st.dictionaries(st.sampled_from(["cpu", "gpu"]), st.integers(0, 60), min_size=1))
+        least = {key: draw(st.integers(0, amount)) * big for key, amount in most.items()}
+        weight = {key: draw(st.integers(0, 3)) for key in most}
+        most = {key: amount * big for key, amount in most.items()}
+        tree = draw(st.sampled_from(["", "t"])) if not parent else ""
+        rows.append(QuotaRow(name, parent, least, most, weight, draw(st.booleans()), tree))
+    return rows
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.data())
+def test_it_equals_the_plain_reference(data: st.DataObject) -> None:
+    """Over changes of who waits, of how queues work, of totals and of the trees, and as time passes."""
+    draw = data.draw
+    bench, plain = Bench(0), PlainIdle(HOLD_S)
+    for step in range(draw(st.integers(1, 5))):
+        if not step or draw(st.integers(0, 4)) == 0:
+            rows = draw(forests())
+            bench.tree = RuntimeTree(rows)
+            big = max([1, *(amount // 60 for row in rows for amount in row.max.values())])
+        for tree in ("", "t"):
+            bench.tree.set_total(tree, {key: draw(st.integers(0, 90)) * big for key in ("cpu", "gpu")})
+        if draw(st.booleans()):
+            bench.hand_out(draw(st.sampled_from([Order(), BLOCK, Order(depth=2), Order(depth=0)])))
+        for _ in range(draw(st.integers(0, 9))):
+            job, quota = f"u{draw(st.integers(0, 20))}", f"q{draw(st.integers(0, 9))}"
+            asked = {key: amount * big for key, amount in draw(amounts).items()}
+            match draw(st.sampled_from(["wait", "wait", "wait", "run", "end", "serve"])):
+                case "wait":
+                    bench.wait(job, quota, **asked)
+                case "run":
+                    bench.run(job, quota, **asked)
+                case "end":
+                    bench.usage.drop_unit(job)
+                case _:
+                    bench.usage.lines.serve(quota)
+        bench.now += draw(st.sampled_from([0.0, 1.0, HOLD_S]))
+        shares = bench.shares()
+        runtime, admission = plain.share(bench.tree, bench.usage.lines, lambda queue, quota: bench.order, bench.now)
+        for given_, expected in ((shares, runtime), (bench.admission, admission)):
+            columns = [[expected[name][key] for key in bench.tree.resources] for name in bench.tree.names]
+            assert given_.T.tolist() == columns
+        assert bench.idle.due_s == plain.due_s

@@ -39,7 +39,7 @@ def node(cpu: str) -> NodeBrief:
 
 
 def problems(keeper: Keeper) -> list[str]:
-    found, keeper.problems = keeper.problems, []
+    found, keeper.quotas.problems = keeper.quotas.problems, []
     return [each.text for each in found]
 
 
@@ -116,23 +116,23 @@ def test_sums_are_written_back_once_and_only_on_change() -> None:
     keeper.put_node("n", node("8"))
     assert keeper.fill(0.0)
     assert not keeper.fill(0.0)
-    assert keeper.compute()
-    patches = {one.metadata.name: patch for one, patch in keeper.patches()}
+    assert keeper.showing.compute()
+    patches = {one.metadata.name: patch for one, patch in keeper.showing.patches()}
     assert patches["a"]["status"] == {"used": {"cpu": "1"}}
     assert patches["a"]["metadata"] == {
         "annotations": {PREFIX + key: '{"cpu":"3"}' for key in ("request", "child-request", "runtime")}
     }
     assert patches["top"]["status"] == {"used": {"cpu": "1"}}
-    for one, patch in list(keeper.patches()):
+    for one, patch in list(keeper.showing.patches()):
         body = msgspec.to_builtins(one)
         body["status"] = patch["status"]
         body["metadata"]["annotations"] = patch["metadata"]["annotations"]  # type: ignore[index]
         keeper.put_quota(msgspec.convert(body, ElasticQuota))
-    assert list(keeper.patches()) == []
-    assert not keeper.compute()
+    assert list(keeper.showing.patches()) == []
+    assert not keeper.showing.compute()
     keeper.put_pod("ns/p1", pod("p1", "a", "1", node="n1", phase="Succeeded"))
-    assert keeper.compute()
-    assert {one.metadata.name: patch["status"] for one, patch in keeper.patches()} == {
+    assert keeper.showing.compute()
+    assert {one.metadata.name: patch["status"] for one, patch in keeper.showing.patches()} == {
         "a": {"used": {"cpu": "0"}},
         "top": {"used": {"cpu": "0"}},
     }
@@ -145,26 +145,26 @@ def test_runtimes_tell_trees_apart_and_repeat_nothing() -> None:
     body = msgspec.to_builtins(other)
     body["metadata"]["labels"] = {PREFIX + "tree-id": "gpu"}
     keeper.put_quota(msgspec.convert(body, ElasticQuota))
-    keeper.compute()
-    assert sorted(message.tree for message in keeper.runtimes()) == ["_", "gpu"]
+    keeper.showing.compute()
+    assert sorted(message.tree for message in keeper.showing.runtimes()) == ["_", "gpu"]
     keeper.put_pod("ns/p1", pod("p1", "b", "1", node="n1"))
-    keeper.compute()
-    (message,) = keeper.runtimes()
-    assert (message.tree, message.version) == ("gpu", 2)
+    keeper.showing.compute()
+    (message,) = keeper.showing.runtimes()
+    assert (message.tree, message.version) == ("gpu", 3)
     assert message.quotas[0].used == {"cpu": 1000}
-    assert keeper.runtimes() == []
+    assert keeper.showing.runtimes() == []
 
 
 def test_pods_move_to_their_quota_when_it_appears() -> None:
     keeper = Keeper()
     keeper.put_quota(quota("koordinator-default-quota", max={"cpu": "100"}))
     keeper.put_pod("ns/p1", pod("p1", "late", "1", node="n1"))
-    keeper.compute()
-    assert keeper.runtimes()[0].quotas[0].used == {"cpu": 1000}
+    keeper.showing.compute()
+    assert keeper.showing.runtimes()[0].quotas[0].used == {"cpu": 1000}
     keeper.put_quota(quota("late", max={"cpu": "4"}))
     assert keeper.fill(0.0)
-    assert keeper.compute()
-    used = {state.name: state.used for state in keeper.runtimes()[0].quotas}
+    assert keeper.showing.compute()
+    used = {state.name: state.used for state in keeper.showing.runtimes()[0].quotas}
     assert used == {"koordinator-default-quota": {"cpu": 0}, "late": {"cpu": 1000}}
 
 
@@ -175,11 +175,11 @@ def test_a_pod_or_unit_with_impossible_amounts_counts_nothing() -> None:
     unit = {"metadata": {"name": "u", "namespace": "ns", "labels": {PREFIX + "name": "a"}}}
     keeper.put_unit("ns/u", msgspec.convert({**unit, "spec": {"resource": {"cpu": "?"}}}, UnitBrief))
     assert keeper.skipped_pods == 1
-    keeper.compute()
-    assert keeper.runtimes()[0].quotas[0].request == {"cpu": 0}
+    keeper.showing.compute()
+    assert keeper.showing.runtimes()[0].quotas[0].request == {"cpu": 0}
     keeper.put_unit("ns/u", msgspec.convert({**unit, "spec": {"resource": {"cpu": "3"}}}, UnitBrief))
-    keeper.compute()
-    assert keeper.runtimes()[0].quotas[0].request == {"cpu": 3000}
+    keeper.showing.compute()
+    assert keeper.showing.runtimes()[0].quotas[0].request == {"cpu": 3000}
 
 
 def test_equal_containers_are_summed_once() -> None:
@@ -207,12 +207,12 @@ def test_an_annotation_that_does_not_parse_is_told_once_and_counts_as_absent() -
 def test_a_parent_that_does_not_exist_is_told_once() -> None:
     keeper = Keeper()
     keeper.put_quota(quota("a", "gone", max={"cpu": "4"}))
-    keeper.look_for_parents()
-    keeper.look_for_parents()
+    keeper.quotas.look()
+    keeper.quotas.look()
     (text,) = problems(keeper)
     assert "metadata.labels[quota.scheduling.koordinator.sh/parent]: there is no quota 'gone'" in text
     keeper.put_quota(quota("gone", max={"cpu": "4"}))
-    keeper.look_for_parents()
+    keeper.quotas.look()
     assert problems(keeper) == []
 
 
@@ -229,7 +229,7 @@ def test_what_was_admitted_may_be_completed_and_a_min_needs_no_asking() -> None:
     keeper.put_pod("ns/p", pod("p", "b", "4"))
     keeper.fill(0.0)
     assert [limits.limits for limits in keeper.limits("a")[:2]] == [{"cpu": 8000}, {"cpu": 4000}]
-    keeper.compute()
-    states = {state.name: state for state in keeper.runtimes()[0].quotas}
+    keeper.showing.compute()
+    states = {state.name: state for state in keeper.showing.runtimes()[0].quotas}
     assert (states["a"].runtime, states["a"].limit) == ({"cpu": 4000}, {"cpu": 8000})
     assert (states["b"].runtime, states["b"].limit) == ({"cpu": 4000}, {})

@@ -162,7 +162,10 @@ class QuotaTree:
             return False
         if old is not None:
             del self._current[name]
-            self._children[old.parent].discard(name)
+            siblings = self._children[old.parent]
+            siblings.discard(name)
+            if not siblings:
+                del self._children[old.parent]
         if new is not None:
             self._current[name] = new
             self._children.setdefault(new.parent, set()).add(name)
@@ -205,7 +208,10 @@ def _node(quota: ElasticQuota) -> QuotaNode:
         if key in most and amount > most[key]:
             # Here and not with one reader, so that all services agree on what is in force (spec 20 section 3.10).
             low, high = quota.spec.min[key], quota.spec.max[key]
-            raise QuantityError(f"resourceKey {key} of quota {meta.name} min {low} > max {high}")
+            raise QuantityError(
+                f"{field}.min[{key}]: resourceKey {key} of quota {meta.name} min {low} > max {high}: "
+                "spec.min must not be above spec.max"
+            )
     return QuotaNode(
         name=meta.name,
         namespace=meta.namespace,

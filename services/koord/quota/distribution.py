@@ -4,7 +4,7 @@ The root, system and default quotas are outside the filling: their runtime is th
 not there for the others.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Protocol
 
 import numpy as np
@@ -14,12 +14,15 @@ from koord.accounting.requests import amounts
 from koord.kube.protocol import quota as keys
 from koord.kube.quantity import QuantityError
 from koord.quota.filling import Ints
-from koord.quota.idle import IdleRoom, Order
+from koord.quota.idle import IdleRoom
 from koord.quota.runtime import RuntimeTree
 from koord.quota.shape import QuotaRow
+from koord.quota.standing import Order
+from koord.quota.sums import ByQuota
 from koord.quota.waiting import Lines
 
 _ANY = Order()
+_NONE: Mapping[str, int] = {}
 
 
 class NodeTotal:
@@ -58,13 +61,16 @@ class Books(Protocol):
     def lines(self) -> Lines:
         """Who waits."""
 
-    def asked_by(self, quota: str) -> Mapping[str, int]:
+    @property
+    def asked(self) -> ByQuota:
         """What its pods and units ask for."""
 
-    def used_by(self, quota: str) -> Mapping[str, int]:
+    @property
+    def used(self) -> ByQuota:
         """What its pods use."""
 
-    def occupied_by(self, quota: str) -> Mapping[str, int]:
+    @property
+    def occupied(self) -> ByQuota:
         """What its admitted units and other pods occupy."""
 
 
@@ -112,20 +118,24 @@ class Distribution:
         self,
         books: Books,
         nodes: Mapping[str, int],
-        names: Iterable[str] | None = None,
+        names: Set[str] | None = None,
         order_of: Callable[[str, str], Order] = lambda queue, quota: _ANY,
         now_s: float = 0.0,
-    ) -> set[str]:
-        """Take in what quotas ask for, use and occupy, and the nodes' sum; whose request or runtime changed by that.
+    ) -> tuple[set[str], set[str]]:
+        """Take in what quotas ask for, use and occupy, and the nodes' sum; whose request, runtime or limit changed by
+        that, and whose runtime or limit.
 
         ``names``: only their books changed since the last call (after :meth:`rebuild` all are read). ``order_of`` and
         ``now_s`` as of :meth:`koord.quota.idle.IdleRoom.share`.
         """
         filled = self._filled
-        for name in filled.names if self._rebuilt or names is None else names:
-            if name in filled.row:
-                filled.set_own(name, books.asked_by(name), books.used_by(name))
-                filled.set_occupied(name, books.occupied_by(name))
+        if self._rebuilt or names is None:
+            filled.set_all_own(books.asked, books.used)
+            filled.set_all_occupied(books.occupied)
+        else:
+            for name in filled.row.keys() & names:
+                filled.set_own(name, books.asked.get(name, _NONE), books.used.get(name, _NONE))
+                filled.set_occupied(name, books.occupied.get(name, _NONE))
         rebuilt, self._rebuilt = self._rebuilt, False
         default = dict(nodes)
         for tree, total in self._tree_totals.items():
@@ -133,7 +143,7 @@ class Distribution:
             if tree not in self._apart:
                 _subtract(default, total)
         for name in (keys.SYSTEM_QUOTA, keys.DEFAULT_QUOTA):
-            _subtract(default, books.used_by(name))
+            _subtract(default, books.used.get(name, _NONE))
         filled.set_total("", default)
         changed = {filled.names[at] for at in filled.compute()}
         before = self._runtimes, self._limits, self._admission
@@ -144,10 +154,12 @@ class Distribution:
         self._runtimes, self._admission = shares[0].copy(), shares[1].copy()
         self._limits = np.minimum(np.maximum(np.maximum(self._runtimes, below), filled.assured()), filled.most)
         if rebuilt:
-            return set(filled.names) | set(self._outside)
+            every = set(filled.names) | set(self._outside)
+            return every, every
         now = self._runtimes, self._limits, self._admission
-        moved = np.any([was != new for was, new in zip(before, now, strict=True)], axis=0)
-        return changed | {filled.names[at] for at in np.flatnonzero(moved.any(axis=0)).tolist()}
+        differs = np.any([was != new for was, new in zip(before, now, strict=True)], axis=0)
+        moved = {filled.names[at] for at in np.flatnonzero(differs.any(axis=0)).tolist()}
+        return changed | moved, moved
 
     def runtime(self, name: str) -> dict[str, int]:
         """What a quota may use now, by the resources of its max. KeyError when it was not in the tree."""
@@ -174,6 +186,13 @@ class Distribution:
         if at is None or not self._guarantee:
             return {}, {}
         return self._filled.allocated(at), self._filled.guaranteed(at)
+
+    def weight(self, name: str) -> dict[str, int]:
+        """What a quota shares its parent's rest by; empty outside."""
+        at = self._filled.row.get(name)
+        return (
+            {} if at is None else dict(zip(self._filled.resources, self._filled.weights[:, at].tolist(), strict=True))
+        )
 
     def _totals_of(self, nodes: Iterable[QuotaNode]) -> None:
         """A tree of its own has what its roots' annotation says."""

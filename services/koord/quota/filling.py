@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _REST = 2**53
-"""From this total on a quotient may not be exact in a double; see :func:`_quotient`."""
+"""From this total on a quotient may not be exact in a double; see :func:`exact_quotient`."""
 _DIVISOR = 2.0**59
 """Divisors stay below 2^60: six of them fit in 64 bits. Half of it, because the sum is checked in floating point."""
 
@@ -100,7 +100,7 @@ def _scaled(given: Segments, segment: Ints, usable: Flags) -> Ints:
     at = np.flatnonzero(short[segment] & (scaling > 0))
     least = given.least.copy()
     where = segment[at]
-    least[at] = _quotient(scaling[at], left[where], together[where])[0]
+    least[at] = exact_quotient(scaling[at], left[where], together[where])[0]
     return least
 
 
@@ -121,7 +121,7 @@ def _share(runtime: Ints, rest: Ints, at: Ints, segment: Ints, weight: Ints, req
             at = at[~served]
             continue
         shares = weight[at]
-        quotient, remainder = _quotient(shares, rest[where], np.add.reduceat(shares, first)[spread])
+        quotient, remainder = exact_quotient(shares, rest[where], np.add.reduceat(shares, first)[spread])
         units = rest[which] - np.add.reduceat(quotient, first)
         order = np.lexsort((-remainder, spread))  # stable: equal remainders stay in the order of names
         rank = np.arange(len(at)) - first[spread]
@@ -133,7 +133,7 @@ def _share(runtime: Ints, rest: Ints, at: Ints, segment: Ints, weight: Ints, req
         at = at[(given < need) & (rest[where] > 0)]
 
 
-def _quotient(factor: Ints, amount: Ints, divisor: Ints) -> tuple[Ints, Ints]:
+def exact_quotient(factor: Ints, amount: Ints, divisor: Ints) -> tuple[Ints, Ints]:
     """``factor * amount`` divided by ``divisor``: quotient and remainder, exactly.
 
     Holds for 0 <= factor <= divisor < 2^60, 0 < divisor and 0 <= amount < 2^53. The estimate's relative error is below

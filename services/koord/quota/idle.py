@@ -18,41 +18,31 @@ all that ask are satisfied, or nobody who waits is too large, nothing changes. P
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from koord.quota.filling import Ints
-from koord.quota.runtime import LARGEST, NO_LIMIT, RuntimeTree
-from koord.quota.waiting import Amounts, Lines, Waiting
+from koord.quota.moving import settled
+from koord.quota.room import Asked, Room
+from koord.quota.runtime import NO_LIMIT, RuntimeTree
+from koord.quota.standing import OrderOf, Refused, Standing
+from koord.quota.waiting import Lines
 
 HOLD_S = 30.0
 """How long the head of a line keeps room from those behind it."""
-DEPTH = 500
-"""Of a line of more, only so many from the head are looked at."""
 HELPED = 1000
 """Units that are looked at for idle room per pass."""
 
 
-class Order(msgspec.Struct, frozen=True):
-    """How a queue hands out its units: ``blocks`` behind the first that does not fit; at most ``depth`` of them."""
+class _Blocked:
+    """A quota whose line was not served within its share: who is left, and until which slot its head may hold room."""
 
-    blocks: bool = False
-    depth: int = DEPTH
+    __slots__ = ("at", "blocks", "holds", "kinds", "slots", "until")
 
-
-class _Blocked(msgspec.Struct, order=False):
-    """A quota whose line was not served within its share."""
-
-    name: str
-    at: int
-    line: list[Waiting]
-    order: Order
-    turn: int
-    next: int = 0
-    holds: bool = True
+    def __init__(self, at: int, slots: Ints, kinds: Ints, until: int, *, blocks: bool) -> None:
+        self.at, self.slots, self.kinds, self.until, self.blocks = at, slots, kinds, until, blocks
+        self.holds = True
 
 
 class IdleRoom:
@@ -61,254 +51,118 @@ class IdleRoom:
     def __init__(self, hold_s: float = HOLD_S) -> None:
         self._hold_s = hold_s
         self._since: dict[str, float] = {}
-        self._lines_of: dict[Amounts, list[tuple[int, int]]] = {}
+        self._standing = Standing()
         self.due_s: float | None = None
 
-    def share(
-        self, tree: RuntimeTree, below: Ints, lines: Lines, order_of: Callable[[str, str], Order], now_s: float
-    ) -> tuple[Ints, Ints]:
+    def reorder(self) -> None:
+        """Some queue hands out its units in another way than before."""
+        self._standing.reorder()
+
+    def share(self, tree: RuntimeTree, below: Ints, lines: Lines, order_of: OrderOf, now_s: float) -> tuple[Ints, Ints]:
         """The runtimes of ``tree`` with idle room handed on, and how far units may be admitted to them.
 
         The latter is less where a quota keeps what it occupies beyond its share: as that comes free it is idle room
         again, and not for the same quota to take before the others are looked at. ``tree`` is left as it is. ``below``:
-        what is occupied in and below every row. ``order_of`` tells, of (queue, quota), how its units are handed out.
+        what is occupied in and below every row. ``order_of`` tells how the units of a queue are handed out; that it
+        answers otherwise than before must be told by :meth:`reorder`.
         """
         self.due_s = None
-        self._lines_of.clear()
-        runtime, occupied = tree.runtimes, tree.occupied
+        runtime, occupied, standing = tree.runtimes, tree.occupied, self._standing
         if not tree.names:
             return runtime, runtime
+        standing.refresh(tree, lines, order_of)
         least = tree.kept_at_home()
         satisfied = tree.satisfied()
         own = occupied + np.where(satisfied, tree.request_beyond(occupied), 0)
-        blocked = self._promise(tree, lines, order_of, runtime - below, own, satisfied.tolist())
-        plan = _Room(tree, own, least)
+        free = np.where(tree.most == NO_LIMIT, NO_LIMIT, runtime - below)
+        rows, promised, refused = standing.walk(~satisfied, free)
+        own[:, rows] += promised.T
         helped = np.zeros(len(tree.names), np.bool_)
-        for at, amounts in self._help(plan, blocked, now_s) if blocked else ():
-            for line, amount in amounts:
-                own[line, at] += amount
-            while at >= 0:
-                helped[at] = True
-                at = int(tree.parent[at])
+        if len(refused.rows):
+            for at, asked in self._help(tree, Room(tree, own, least), refused, lines, now_s):
+                for line, amount in asked:
+                    own[line, at] += amount
+                while at >= 0:
+                    helped[at] = True
+                    at = int(tree.parent[at])
         self._since = {key: since for key, since in self._since.items() if key in lines}
         _, wanted = tree.up(own, least)
-        shares = _settled(tree, np.minimum(wanted, tree.most))
+        shares = settled(tree, np.minimum(wanted, tree.most))
         return shares, np.where(helped, shares, np.minimum(shares, runtime))
-
-    # 1 ------------------------------------------------------------------------------------------------------------
-
-    def _promise(
-        self,
-        tree: RuntimeTree,
-        lines: Lines,
-        order_of: Callable[[str, str], Order],
-        free: Ints,
-        own: Ints,
-        satisfied: Sequence[bool],
-    ) -> list[_Blocked]:
-        """Promise what fits within the shares, in ``own``; the lines that were not served in full."""
-        blocked: list[_Blocked] = []
-        at_once = np.where(tree.most == NO_LIMIT, NO_LIMIT, free).T.tolist()  # lists: many small looks at each row
-        promised: dict[int, list[int]] = {}
-        for name in lines:
-            at = tree.row.get(name)
-            if at is None or satisfied[at]:
-                continue
-            line = lines.of(name)
-            order = order_of(line[0].queue, name)
-            left = at_once[at]
-            given = [0] * len(left)
-            rest: list[Waiting] = []
-            refused: set[Amounts] = set()
-            for one in line[: min(order.depth, DEPTH)]:
-                if one.amounts not in refused:
-                    asked = self._by_line(tree, one)
-                    for i, amount in asked:
-                        if left[i] < amount:
-                            break
-                    else:
-                        for i, amount in asked:
-                            left[i] -= amount
-                            given[i] += amount
-                        promised[at] = given
-                        continue
-                    refused.add(one.amounts)
-                rest.append(one)
-                if order.blocks:
-                    break
-            if rest:
-                blocked.append(_Blocked(name, at, rest, order, lines.turn_of(name)))
-        if promised:
-            rows = list(promised)
-            own[:, rows] += np.array([promised[at] for at in rows], np.int64).T
-        return blocked
-
-    def _by_line(self, tree: RuntimeTree, one: Waiting) -> list[tuple[int, int]]:
-        """What it asks for, by line; a resource that no quota names is not limited anywhere."""
-        found = self._lines_of.get(one.amounts)
-        if found is None:
-            found = [(tree.lines[key], min(amount, LARGEST)) for key, amount in one.amounts if key in tree.lines]
-            self._lines_of[one.amounts] = found
-        return found
 
     # 2 and 3 ------------------------------------------------------------------------------------------------------
 
     def _help(
-        self, room: "_Room", blocked: Sequence[_Blocked], now_s: float
-    ) -> Iterable[tuple[int, list[tuple[int, int]]]]:
+        self, tree: RuntimeTree, room: Room, refused: Refused, lines: Lines, now_s: float
+    ) -> Iterator[tuple[int, Asked]]:
         """Hand idle room out; yields row and amounts by line of each unit that gets some."""
-        dominant = room.all_dominant().tolist()
-        heap = [(dominant[each.at], each.turn, each.name, i) for i, each in enumerate(blocked)]
-        heapq.heapify(heap)
+        standing = self._standing
+        dominant = room.all_dominant()[refused.rows]
+        turns, ranks = standing.turns(refused.rows), standing.rank[refused.rows]
+        blocked = _Candidates(standing, room, refused)
+        # Each that is taken from the heap is looked at: so many of the first are enough.
+        order = np.lexsort((ranks, turns, dominant))
+        order = order[blocked.some[order]][:HELPED]
+        heap = list(
+            zip(dominant[order].tolist(), turns[order].tolist(), ranks[order].tolist(), order.tolist(), strict=True)
+        )
         left = HELPED
-        refused: list[set[Amounts]] = [set() for _ in blocked]
         while heap and left:
-            i = heapq.heappop(heap)[-1]
-            each = blocked[i]
-            while each.next < len(each.line) and left:
-                one = each.line[each.next]
-                each.next += 1
-                if one.amounts in refused[i]:
-                    continue
-                asked = self._by_line(room.tree, one)
+            _, turn, rank, i = heapq.heappop(heap)
+            each = blocked.of(i)
+            while len(each.slots) and left:
+                left -= 1
+                slot, kind = int(each.slots[0]), each.kinds[0]
+                asked = standing.asked(slot)
                 why = room.take(each.at, asked)
-                left -= why != "max"
                 if why is None:
+                    each.slots, each.kinds = each.slots[1:], each.kinds[1:]
                     yield each.at, asked
-                    heapq.heappush(heap, (room.dominant(each.at), each.turn, each.name, i))
+                    heapq.heappush(heap, (room.dominant(each.at), turn, rank, i))
                     break
-                refused[i].add(one.amounts)
-                if each.holds and why == "idle":
-                    self._hold(room, each, one, asked, now_s)
+                if each.holds and why == "idle" and slot < each.until:
+                    one = lines.of(tree.names[each.at])[standing.place(each.at, slot)]
+                    self._hold(room, each.at, one.key, asked, now_s)
                 each.holds = False
-                if each.order.blocks:
-                    break
+                others = each.kinds != kind if not each.blocks else slice(0)
+                each.slots, each.kinds = each.slots[others], each.kinds[others]
 
-    def _hold(self, room: "_Room", each: _Blocked, one: Waiting, asked: list[tuple[int, int]], now_s: float) -> None:
-        until = self._since.setdefault(one.key, now_s) + self._hold_s
-        if now_s < until and room.possible(each.at, asked):
-            room.hold(each.at, asked)
+    def _hold(self, room: Room, at: int, key: str, asked: Asked, now_s: float) -> None:
+        until = self._since.setdefault(key, now_s) + self._hold_s
+        if now_s < until and room.possible(at, asked):
+            room.hold(at, asked)
             self.due_s = until if self.due_s is None else min(self.due_s, until)
 
 
-class _Room:
-    """What is occupied, promised and held at every level while idle room is handed out."""
+class _Candidates:
+    """Who was refused and may be helped: not those for whom their own quota's max has no room. ``some``: any in line i.
 
-    def __init__(self, tree: RuntimeTree, own: Ints, least: Ints) -> None:
-        self.tree = tree
-        self._least = least
-        self._below, self._lifted = tree.up(own, least)
-        groups = range(tree.totals.shape[1])
-        tops = [tree.parent == -1 - t for t in groups]
-        self._top = np.array([self._lifted[:, rows].sum(axis=1) for rows in tops]).T.reshape(tree.totals.shape)
+    Behind somebody that its own max keeps out nobody holds room, and in a line that blocks nobody is looked at.
+    """
 
-    def all_dominant(self) -> NDArray[np.float64]:
-        """:meth:`dominant` of every row."""
-        weight = self.tree.weights
-        parts = np.full(weight.shape, -1.0)
-        np.divide(self._below, weight, out=parts, where=weight > 0)
-        largest: NDArray[np.float64] = parts.max(axis=0, initial=-1.0)
-        return np.where(largest < 0, np.inf, largest)
+    def __init__(self, standing: Standing, room: Room, refused: Refused) -> None:
+        counts = np.diff(refused.starts, append=len(refused.slots))
+        of = np.repeat(np.arange(len(refused.rows)), counts)
+        out = room.beyond_max(refused.rows[of], standing.amounts(refused.slots))
+        never = int(refused.slots.max(initial=0)) + 1
+        self._until = np.minimum.reduceat(np.where(out, refused.slots, never), refused.starts)
+        self._slots, kept = refused.slots[~out], np.add.reduceat((~out).astype(np.int64), refused.starts)
+        self._kinds = standing.kinds(self._slots)
+        self._ends = np.cumsum(kept)
+        self.some = kept > 0
+        self._rows, self._blocks = refused.rows, standing.blocks(refused.rows)
+        self._made: dict[int, _Blocked] = {}
 
-    def dominant(self, at: int) -> float:
-        """The largest part that row ``at`` has of what it weighs; infinite without any weight."""
-        parts = zip(self._below[:, at].tolist(), self.tree.weights[:, at].tolist(), strict=True)
-        return max((have / weight for have, weight in parts if weight > 0), default=float("inf"))
-
-    def take(self, at: int, asked: Sequence[tuple[int, int]]) -> str | None:
-        """Take ``asked`` if it fits on every level; else ``max`` (its quota's own) or ``idle`` tells what it lacks."""
-        why = self._fits(at, asked)
-        if why is None:
-            self.hold(at, asked)
-        return why
-
-    def hold(self, at: int, asked: Sequence[tuple[int, int]]) -> None:
-        """Count ``asked`` at every level."""
-        for line, amount in asked:
-            row, more = at, amount
-            while row >= 0 and more:
-                self._below[line, row] += more
-                lifted = max(int(self._below[line, row]), int(self._least[line, row]))
-                more = lifted - int(self._lifted[line, row])
-                self._lifted[line, row] = lifted
-                row = int(self.tree.parent[row])
-            if row < 0:
-                self._top[line, -1 - row] += more
-
-    def possible(self, at: int, asked: Sequence[tuple[int, int]]) -> bool:
-        """Whether ``asked`` could ever fit: it is below the max of every level and the total."""
-        for line, amount in asked:
-            row = at
-            while row >= 0:
-                if amount > self.tree.most[line, row]:
-                    return False
-                row = int(self.tree.parent[row])
-            if amount > self.tree.totals[line, -1 - row]:
-                return False
-        return True
-
-    def _fits(self, at: int, asked: Sequence[tuple[int, int]]) -> str | None:
-        tree = self.tree
-        for line, amount in asked:
-            row, more = at, amount
-            while row >= 0 and more:
-                below = int(self._below[line, row]) + more
-                if below > tree.most[line, row]:
-                    return "max" if row == at else "idle"
-                if below <= tree.runtimes[line, row]:
-                    break  # within the share of this level: those above stay as they are
-                more = max(below, int(self._least[line, row])) - int(self._lifted[line, row])
-                row = int(tree.parent[row])
-            if row < 0 and self._top[line, -1 - row] + more > tree.totals[line, -1 - row]:
-                return "idle"
-        return None
-
-
-# 4 and the moves themselves -----------------------------------------------------------------------------------------
-
-
-def _settled(tree: RuntimeTree, wanted: Ints) -> Ints:
-    """Runtimes such that every row has what is wanted below it, as far as there is idle room among its siblings."""
-    if not (wanted > tree.runtimes).any():
-        return tree.runtimes
-    filled, wants = tree.runtimes.tolist(), wanted.tolist()
-    runtime = tree.runtimes.tolist()
-    totals = tree.totals.tolist()
-    short = wanted > tree.runtimes
-    for line, has in enumerate(runtime):
-        if not short[line].any():
-            continue
-        missing = [0, *np.cumsum(short[line]).tolist()]  # how many rows before each are short
-        for owner, first, last in tree.groups():
-            total = has[owner] if owner >= 0 else totals[line][-1 - owner]
-            lowered = owner >= 0 and total < filled[line][owner]
-            if lowered or missing[last] > missing[first]:
-                has[first:last] = _moved(has[first:last], wants[line][first:last], total, owner_lowered=lowered)
-    return np.array(runtime, np.int64)
-
-
-def _moved(has: Sequence[int], wants: Sequence[int], total: int, *, owner_lowered: bool) -> list[int]:
-    """One resource of one group of siblings."""
-    missing = [max(0, want - have) for have, want in zip(has, wants, strict=True)]
-    slack = [max(0, have - want) for have, want in zip(has, wants, strict=True)]
-    rest, idle = total - sum(has), sum(slack)
-    give = min(sum(missing), max(0, rest + idle))
-    take = give - rest if rest >= 0 or owner_lowered else give
-    take = min(max(0, take), idle)
-    return [
-        have + more - less for have, more, less in zip(has, _parts(missing, give), _parts(slack, take), strict=True)
-    ]
-
-
-def _parts(of: Sequence[int], amount: int) -> list[int]:
-    """``amount`` divided in proportion to ``of``, of which it is at most the sum; the odd units to the first."""
-    whole = sum(of)
-    if not whole or not amount:
-        return [0] * len(of)
-    parts = [each * amount // whole for each in of]
-    odd = amount - sum(parts)
-    for i, each in enumerate(of):
-        if odd and parts[i] < each:
-            parts[i] += 1
-            odd -= 1
-    return parts
+    def of(self, i: int) -> _Blocked:
+        """Line ``i`` as far as it was handed out."""
+        made = self._made.get(i)
+        if made is None:
+            part = slice(int(self._ends[i - 1]) if i else 0, int(self._ends[i]))
+            made = self._made[i] = _Blocked(
+                int(self._rows[i]),
+                self._slots[part],
+                self._kinds[part],
+                int(self._until[i]),
+                blocks=bool(self._blocks[i]),
+            )
+        return made

@@ -37,8 +37,31 @@ class _Node(msgspec.Struct, frozen=True):
     usable: bool
 
 
-def _seniority(entry: tuple[ElasticQuotaProfile, Selector]) -> tuple[str, str]:
-    profile = entry[0]
+class _Tree:
+    """A profile in force, and the sums over the nodes that it selects: of all, and of those that are not usable."""
+
+    def __init__(self, profile: ElasticQuotaProfile, selector: Selector) -> None:
+        self.profile, self._selector = profile, selector
+        self.total: dict[str, int] = {}
+        self.closed: dict[str, int] = {}
+        self._naming: dict[tuple[bool, str], int] = {}
+        """How many nodes name a resource, in each sum: one that no node names is in none."""
+
+    def count(self, node: _Node, sign: int) -> bool:
+        """A node came (1) or went (-1); True if it is one of them."""
+        if not self._selector.matches(node.labels):
+            return False
+        for sums, usable in ((self.total, True), *(() if node.usable else ((self.closed, False),))):
+            add(sums, node.room, sign)
+            for name in node.room:
+                nodes = self._naming[usable, name] = self._naming.get((usable, name), 0) + sign
+                if not nodes:
+                    del sums[name], self._naming[usable, name]
+        return True
+
+
+def _seniority(tree: _Tree) -> tuple[str, str]:
+    profile = tree.profile
     return profile.metadata.creation_timestamp or "", profile.key
 
 
@@ -67,7 +90,7 @@ class Profiles:
     """All profiles and nodes; ``steps`` compares what should be with the quotas that are."""
 
     def __init__(self) -> None:
-        self._profiles: dict[str, tuple[ElasticQuotaProfile, Selector]] = {}
+        self._trees: dict[str, _Tree] = {}
         self._nodes: dict[str, _Node] = {}
         self.dirty = False
 
@@ -79,12 +102,14 @@ class Profiles:
             raise SelectorError(f"ElasticQuotaProfile {profile.key}: spec.nodeSelector: {error}") from error
         if not profile.spec.quota_name:
             raise SelectorError(f"ElasticQuotaProfile {profile.key}: spec.quotaName: must be the name of a quota")
-        self._profiles[key] = profile, selector
+        tree = self._trees[key] = _Tree(profile, selector)
+        for node in self._nodes.values():
+            tree.count(node, 1)
         self.dirty = True
 
     def drop(self, key: str) -> None:
         """A profile is gone; its quota stays, for the next profile that names it if there is one."""
-        self.dirty = self._profiles.pop(key, None) is not None or self.dirty
+        self.dirty = self._trees.pop(key, None) is not None or self.dirty
 
     def put_node(self, name: str, node: NodeBrief) -> None:
         """A node was added or changed; one whose room does not parse counts as it was."""
@@ -93,21 +118,29 @@ class Profiles:
         except QuantityError:
             return
         new = _Node(node.metadata.labels, room, node.usable)
-        if self._nodes.get(name) != new:
+        old = self._nodes.get(name)
+        if old != new:
             self._nodes[name] = new
-            self.dirty = True
+            self._count(old, new)
 
     def drop_node(self, name: str) -> None:
         """A node is gone."""
-        self.dirty = self._nodes.pop(name, None) is not None or self.dirty
+        self._count(self._nodes.pop(name, None), None)
+
+    def _count(self, old: _Node | None, new: _Node | None) -> None:
+        """Every tree's sums follow one node; ``dirty`` only if it is, or was, one of some tree's."""
+        for tree in self._trees.values():
+            left = old is not None and tree.count(old, -1)
+            came = new is not None and tree.count(new, 1)
+            self.dirty = self.dirty or left or came
 
     def rivals(self) -> dict[str, str]:
         """Profiles that name another's quota, each with the one that has it: the oldest, then the first by name."""
         owners: dict[tuple[str, str], ElasticQuotaProfile] = {}
-        for profile, _ in sorted(self._profiles.values(), key=_seniority):
+        for profile in (tree.profile for tree in sorted(self._trees.values(), key=_seniority)):
             owners.setdefault((profile.metadata.namespace, profile.spec.quota_name), profile)
         found = {}
-        for profile, _ in self._profiles.values():
+        for profile in (tree.profile for tree in self._trees.values()):
             owner = owners[profile.metadata.namespace, profile.spec.quota_name]
             if owner is not profile:
                 found[profile.key] = owner.key
@@ -116,12 +149,13 @@ class Profiles:
     def steps(self, quotas: Mapping[str, ElasticQuota]) -> Iterable[Step]:
         """What is to be done so that ``quotas`` (by namespace and name) are as the profiles say."""
         rivals = self.rivals()
-        for profile, selector in self._profiles.values():
+        for tree in self._trees.values():
+            profile = tree.profile
             if profile.key in rivals:
                 continue
             if keys.tree_id(profile.metadata.labels) != tree_id_of(profile):
                 yield Step("label", profile, {"metadata": {"labels": {keys.TREE_ID: tree_id_of(profile)}}})
-            wanted = self._wanted(profile, selector)
+            wanted = _wanted(tree)
             present = quotas.get(f"{profile.metadata.namespace}/{profile.spec.quota_name}")
             if present is None:
                 kind = {"apiVersion": ELASTIC_QUOTAS.api_version, "kind": ELASTIC_QUOTAS.kind}
@@ -130,29 +164,24 @@ class Profiles:
             elif patch := _difference(present, wanted):
                 yield Step("patch", profile, patch)
 
-    def _wanted(self, profile: ElasticQuotaProfile, selector: Selector) -> dict[str, Any]:
-        total: dict[str, int] = {}
-        closed: dict[str, int] = {}
-        for node in self._nodes.values():
-            if selector.matches(node.labels):
-                add(total, node.room)
-                if not node.usable:
-                    add(closed, node.room)
-        ratio = ratio_of(profile.spec.resource_ratio)
-        total, closed = _scaled(total, ratio), _scaled(closed, ratio)
-        names = _resource_keys(profile)
-        labels = {
-            **profile.spec.quota_labels,
-            keys.PROFILE: profile.metadata.name,
-            keys.TREE_ID: tree_id_of(profile),
-            keys.IS_ROOT: "true",
-        }
-        annotations = {
-            keys.TOTAL_RESOURCE: keys.write_resource_list(resource_list(total)),
-            keys.UNSCHEDULABLE_RESOURCE: keys.write_resource_list(resource_list(closed)),
-        }
-        spec = {"min": resource_list({name: total.get(name, 0) for name in names}), "max": dict.fromkeys(names, MAX)}
-        return {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}
+
+def _wanted(tree: _Tree) -> dict[str, Any]:
+    profile = tree.profile
+    ratio = ratio_of(profile.spec.resource_ratio)
+    total, closed = _scaled(tree.total, ratio), _scaled(tree.closed, ratio)
+    names = _resource_keys(profile)
+    labels = {
+        **profile.spec.quota_labels,
+        keys.PROFILE: profile.metadata.name,
+        keys.TREE_ID: tree_id_of(profile),
+        keys.IS_ROOT: "true",
+    }
+    annotations = {
+        keys.TOTAL_RESOURCE: keys.write_resource_list(resource_list(total)),
+        keys.UNSCHEDULABLE_RESOURCE: keys.write_resource_list(resource_list(closed)),
+    }
+    spec = {"min": resource_list({name: total.get(name, 0) for name in names}), "max": dict.fromkeys(names, MAX)}
+    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}
 
 
 def _resource_keys(profile: ElasticQuotaProfile) -> tuple[str, ...]:

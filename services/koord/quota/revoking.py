@@ -29,7 +29,7 @@ class Revoker:
         """What is to be evicted now; ``pods`` by namespace and name."""
         found: list[Revocation] = []
         names: set[str] = set()
-        for name, used, runtime in self._keeper.overusable():
+        for name, used, runtime in self._keeper.showing.overusable():
             names.add(name)
             if not self._overuse.due(name, used, runtime, now_s):
                 continue

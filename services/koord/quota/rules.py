@@ -29,9 +29,20 @@ def enforce(tree: QuotaTree, quota: ElasticQuota, last_good: ElasticQuota | None
     except QuotaTreeError as error:
         if error.reason != "cycle":
             return changed  # a missing ancestor may still come; units of the quota wait until it does
+        cycle = _cycle(tree, quota.metadata.name)
         if last_good is None:
             tree.remove(quota.metadata.name, quota.metadata.namespace)
         else:
             tree.set(last_good)
-        raise QuotaError(f"ElasticQuota {quota.key}: metadata.labels[{PARENT}]: {error}") from error
+        raise QuotaError(
+            f"ElasticQuota {quota.key}: metadata.labels[{PARENT}]: the parents form a cycle: {' -> '.join(cycle)}"
+        ) from error
     return changed
+
+
+def _cycle(tree: QuotaTree, name: str) -> list[str]:
+    """The way up from ``name`` until the first quota that comes again, which ends it."""
+    way = [name]
+    while (node := tree.get(way[-1])) is not None and node.parent not in way:
+        way.append(node.parent)
+    return [*way, node.parent] if node is not None else way

@@ -94,6 +94,10 @@ class RuntimeTree:
         """What a quota's own pods and admitted units occupy, for :mod:`koord.quota.idle`. KeyError: no such row."""
         self.occupied[:, self.row[name]] = self._cells(amounts, LARGEST)
 
+    def set_all_occupied(self, amounts: Mapping[str, Mapping[str, int]]) -> None:
+        """:meth:`set_occupied` for every row at once."""
+        self.occupied = self._column([amounts.get(name, {}) for name in self.names], LARGEST)
+
     # Answers --------------------------------------------------------------------------------------------------------
 
     def compute(self) -> list[int]:
@@ -173,9 +177,12 @@ class RuntimeTree:
         """The line of each resource."""
         return self._line
 
-    def groups(self) -> Iterator[tuple[int, int, int]]:
-        """Siblings, level by level from the top: their parent (-1 - t: the total of tree t), first row, row after."""
-        return zip(self._owner.tolist(), self._first.tolist(), self._last.tolist(), strict=True)
+    def levels(self) -> Iterator[tuple[int, int, Ints, Ints]]:
+        """Level by level from the top: first row, row after, and of its groups of siblings the parents (-1 - t at the
+        top: the total of tree t) and where each begins, from the first row on.
+        """
+        for begin, end, groups, last in self._spans:
+            yield begin, end, self._owner[groups:last], self._first[groups:last] - begin
 
     def satisfied(self) -> Flags:
         """The rows that may use all they ask for."""

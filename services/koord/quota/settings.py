@@ -5,14 +5,17 @@ from typing import Literal
 
 import msgspec
 
+from koord.accounting.requests import amounts
+from koord.kube.quantity import QuantityError
 from koord.quota.idle import HOLD_S
 from koord.quota.keeper import Rules
 from koord.quota.limits import LimitRules
-from koord.quota.special import NAMESPACE
+from koord.quota.special import NAMESPACE, UNLIMITED
 
 
 class QuotaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of the quota service. ``namespace``: where the special quotas are created if they do not exist.
+    """Settings of the quota service. ``namespace``: where the special quotas are created if they do not exist;
+    ``default_quota_group_max``, ``system_quota_group_max``: the max that two of them get then.
 
     ``enable_runtime_quota``: limits come from water filling; without it they are max. ``queue_limit``: whether the
     queue is held to the runtime (at least min), too, or to max alone as in koord-queue. ``oversell_rate``: max times
@@ -22,10 +25,13 @@ class QuotaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``monitor_all_quotas``: pods of a quota that uses more than its runtime for ``delay_evict_s`` are evicted; looked
     for each ``revoke_interval_s``. ``freeze_interval_s``: nobody is evicted for two of these after the start and
-    after the bus was away (rule 6 of the design).
+    after the bus was away (rule 6 of the design). ``status_metrics``: of so many quotas, the first by name, the amounts
+    are metrics, too.
     """
 
     namespace: str = NAMESPACE
+    default_quota_group_max: dict[str, str | int | float] = msgspec.field(default_factory=lambda: dict(UNLIMITED))
+    system_quota_group_max: dict[str, str | int | float] = msgspec.field(default_factory=lambda: dict(UNLIMITED))
     enable_runtime_quota: bool = True
     queue_limit: Literal["runtime", "max"] = "runtime"
     oversell_rate: str | float = 1.0
@@ -36,9 +42,19 @@ class QuotaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delay_evict_s: float = 120.0
     revoke_interval_s: float = 1.0
     freeze_interval_s: float = 60.0
+    status_metrics: int = 500
 
     def __post_init__(self) -> None:
         self.rate()
+        for name in ("default_quota_group_max", "system_quota_group_max"):
+            try:
+                amounts(getattr(self, name), f"quota.{name}")
+            except QuantityError as error:
+                raise ValueError(f"{error} (each should be a positive value)") from error
+        if not self.namespace:
+            raise ValueError("quota.namespace: must be the name of a namespace, got nothing")
+        if self.status_metrics < 0:
+            raise ValueError(f"quota.status_metrics: must not be negative, got {self.status_metrics}")
         for name in ("hold_idle_s", "delay_evict_s"):
             if getattr(self, name) < 0:
                 raise ValueError(f"quota.{name}: must not be negative, got {getattr(self, name):g}")

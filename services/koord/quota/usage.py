@@ -5,16 +5,18 @@ A leaf's request counts a QueueUnit as the larger of its total and what its live
 touches only the cells of the quotas that it concerns, ``touched`` says which those were.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from koord.kube.protocol.gang import GangRef
+from koord.quota.gangs import Gangs
 from koord.quota.sums import LARGEST, NO_LIMIT, Level, Sums, sums_of
 from koord.quota.waiting import Amounts, Lines, Rank, Waiting
 
 __all__ = ("LARGEST", "NO_LIMIT", "Amounts", "Level", "Sums", "Usage")
 
-_NONE: Mapping[str, int] = {}
 _FIRST = Rank()
 
 
@@ -26,6 +28,7 @@ class _Pod(msgspec.Struct):
     origin: tuple[str, str]
     preemptible: bool
     rank: Rank
+    gang: GangRef | None
 
 
 class _Unit(msgspec.Struct):
@@ -44,18 +47,23 @@ class Usage:
     """Pods and QueueUnits by quota. Quotas are named, so they may come later than what uses them.
 
     ``origin`` of a pod or unit is (quota label, namespace): enough to find its quota again when the tree changes.
+
+    By quota, not summed up the tree, not to be written to by others, and without quotas that have nothing: ``asked``,
+    what its own pods and units ask for; ``used``, what its pods with a node use; ``occupied``, what its admitted units,
+    and its pods with a node that belong to none, occupy.
     """
 
     def __init__(self) -> None:
         self._pods: dict[str, _Pod] = {}
         self._units: dict[str, _Unit] = {}
         self._by_unit: dict[str, set[str]] = {}
-        self._used: dict[str, dict[str, int]] = {}
-        self._asked: dict[str, dict[str, int]] = {}
-        self._occupied: dict[str, dict[str, int]] = {}
+        self.used: dict[str, dict[str, int]] = {}
+        self.asked: dict[str, dict[str, int]] = {}
+        self.occupied: dict[str, dict[str, int]] = {}
         self._kept_used: dict[str, dict[str, int]] = {}
         self._kept: dict[str, dict[str, int]] = {}
         self.lines = Lines()
+        self.gangs = Gangs(self.lines)
         self.touched: set[str] = set()
         self.changed = True
 
@@ -75,9 +83,10 @@ class Usage:
         origin: tuple[str, str],
         preemptible: bool = True,
         rank: Rank = _FIRST,
+        gang: GangRef | None = None,
     ) -> None:
         """A live pod; ``unit`` is the key of its QueueUnit or empty."""
-        pod = _Pod(quota, request, assigned, unit, origin, preemptible, rank)
+        pod = _Pod(quota, request, assigned, unit, origin, preemptible, rank, gang)
         old = self._pods.get(key)
         if old is not None:
             if old == pod:
@@ -145,6 +154,7 @@ class Usage:
     def remap(self, quota_of: Callable[[str, str], str]) -> int:
         """Find every pod's and unit's quota again (the tree changed); answers how many moved."""
         moved = 0
+        quota_of = functools.cache(quota_of)  # many pods, few origins
         for key, pod in self._pods.items():
             quota = quota_of(*pod.origin)
             if quota != pod.quota:
@@ -163,18 +173,6 @@ class Usage:
 
     # Answers ------------------------------------------------------------------------------------------------------
 
-    def asked_by(self, quota: str) -> Mapping[str, int]:
-        """What a quota's own pods and units ask for, not summed up the tree."""
-        return self._asked.get(quota, _NONE)
-
-    def used_by(self, quota: str) -> Mapping[str, int]:
-        """What a quota's own pods with a node use."""
-        return self._used.get(quota, _NONE)
-
-    def occupied_by(self, quota: str) -> Mapping[str, int]:
-        """What a quota's admitted units, and its pods with a node that belong to none, occupy."""
-        return self._occupied.get(quota, _NONE)
-
     def revocable(self, quota: str) -> list[tuple[str, Amounts]]:
         """A quota's own pods with a node that may be evicted, by key, and what each uses."""
         return [
@@ -183,17 +181,9 @@ class Usage:
             if pod.quota == quota and pod.assigned and pod.preemptible
         ]
 
-    def asked(self) -> dict[str, dict[str, int]]:
-        """:meth:`asked_by` of every quota."""
-        return {quota: dict(amounts) for quota, amounts in self._asked.items()}
-
-    def used(self) -> dict[str, dict[str, int]]:
-        """:meth:`used_by` of every quota."""
-        return {quota: dict(amounts) for quota, amounts in self._used.items()}
-
     def sums(self, levels: Sequence[Level]) -> dict[str, Sums]:
         """Used and request of every quota's subtree. A level whose parent is unknown is taken as a top."""
-        return sums_of(levels, self._used, self._asked, self._kept_used, self._kept)
+        return sums_of(levels, self.used, self.asked, self._kept_used, self._kept)
 
     # Inside -------------------------------------------------------------------------------------------------------
 
@@ -201,11 +191,11 @@ class Usage:
         quota = pod.quota
         self._touch(quota)
         if pod.assigned:
-            _add(self._used.setdefault(quota, {}), pod.request, sign)
+            _count(self.used, quota, pod.request, sign)
         if not pod.preemptible:
-            _add(self._kept.setdefault(quota, {}), pod.request, sign)
+            _count(self._kept, quota, pod.request, sign)
             if pod.assigned:
-                _add(self._kept_used.setdefault(quota, {}), pod.request, sign)
+                _count(self._kept_used, quota, pod.request, sign)
         unit = self._units.get(pod.unit) if pod.unit else None
         if unit is None:
             self._count_own(key, pod, sign)
@@ -217,9 +207,16 @@ class Usage:
     def _count_own(self, key: str, pod: _Pod, sign: int) -> None:
         """A pod that belongs to no unit stands for itself."""
         self._touch(pod.quota)
-        _add(self._asked.setdefault(pod.quota, {}), pod.request, sign)
+        _count(self.asked, pod.quota, pod.request, sign)
         if pod.assigned:
-            _add(self._occupied.setdefault(pod.quota, {}), pod.request, sign)
+            _count(self.occupied, pod.quota, pod.request, sign)
+        if pod.gang is not None:
+            if sign > 0:
+                self.gangs.put(pod.gang, key, pod.quota, pod.rank, pod.request, assigned=pod.assigned)
+            else:
+                self.gangs.drop(pod.gang, key)
+        elif pod.assigned:
+            return
         elif sign > 0:
             self.lines.put(pod.quota, Waiting(pod.rank, f"pod {key}", pod.request))
         else:
@@ -230,9 +227,9 @@ class Usage:
         self._touch(unit.quota)
         if sign > 0:
             unit.counted = _larger(unit.total, unit.pods)
-        _add(self._asked.setdefault(unit.quota, {}), unit.counted, sign)
+        _count(self.asked, unit.quota, unit.counted, sign)
         if unit.admitted:
-            _add(self._occupied.setdefault(unit.quota, {}), unit.counted, sign)
+            _count(self.occupied, unit.quota, unit.counted, sign)
         if sign > 0 and unit.waits and unit.counted:
             self.lines.put(unit.quota, Waiting(unit.rank, f"unit {key}", unit.counted, unit.queue))
         elif sign < 0:
@@ -250,6 +247,19 @@ class Usage:
         keys.discard(key)
         if not keys:
             del self._by_unit[unit]
+
+
+def _count(of: dict[str, dict[str, int]], quota: str, amounts: Amounts, sign: int) -> None:
+    """Add to a quota's cells. Those that come down to nothing are freed: quotas are created and deleted for ever."""
+    cells = of.setdefault(quota, {})
+    for name, amount in amounts:
+        left = cells.get(name, 0) + sign * amount
+        if left:
+            cells[name] = left
+        else:
+            cells.pop(name, None)
+    if not cells:
+        del of[quota]
 
 
 def _add(into: dict[str, int], amounts: Amounts, sign: int) -> None:

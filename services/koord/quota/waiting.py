@@ -4,7 +4,7 @@ The order inside a quota is the queues' (spec 70 section 3.8): priority, then ag
 """
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 Amounts = tuple[tuple[str, int], ...]
@@ -34,11 +34,23 @@ class Lines:
         self._where: dict[str, tuple[str, Waiting]] = {}
         self._served: dict[str, int] = {}
         self._turns = 0
+        self._changed: set[str] = set()
+
+    def take_changed(self) -> set[str]:
+        """The quotas whose line or turn changed since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def serve(self, quota: str) -> None:
         """Somebody who waited for room in ``quota`` got it."""
         self._turns += 1
         self._served[quota] = self._turns
+        self._changed.add(quota)
+
+    def keep(self, quotas: Container[str]) -> None:
+        """Forget the turns of all other quotas."""
+        for quota in [quota for quota in self._served if quota not in quotas]:
+            del self._served[quota]
 
     def turn_of(self, quota: str) -> int:
         """Smaller the longer ago somebody of ``quota`` was served; 0: never."""
@@ -60,6 +72,7 @@ class Lines:
             return
         self.drop(one.key)
         self._where[one.key] = (quota, one)
+        self._changed.add(quota)
         bisect.insort(self._lines.setdefault(quota, []), one)
 
     def drop(self, key: str) -> None:
@@ -67,6 +80,7 @@ class Lines:
         quota, one = self._where.pop(key, ("", None))
         if one is None:
             return
+        self._changed.add(quota)
         line = self._lines[quota]
         del line[bisect.bisect_left(line, one)]
         if not line:
