@@ -177,7 +177,7 @@ class World:
         A NATS that crashed may have lost its last messages; the gateway sends them again a moment later. Told as gone,
         the uid could not be charged again, so the audit ends the record if the object stays away.
         """
-        if change.new is not None or change.old is None or change.sequence:
+        if not change.swept or change.old is None:
             return False
         self.folder.drop((change.old.metadata.uid,))
         return True
