@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
+from koord.accounting.takes import ADMITTED, GUARANTEED, QUOTA
 from koord.bus.connection import Bus
 from koord.bus.errors import BusError
 from koord.contracts.codec import encode
@@ -15,6 +16,7 @@ from koord.telemetry.logs import Logger
 from koord.telemetry.metrics import counter
 
 BATCH = 2000
+FAMILIES = (QUOTA, ADMITTED, GUARANTEED)
 LOOK_S = 5.0
 """The ledger's epoch is looked at this often, because hints may be lost."""
 
@@ -31,6 +33,7 @@ class LimitWriter:
         self._log = log
         self._wake = asyncio.Event()
         self._ledger_epoch = 0
+        self._search = False
 
     def wake(self) -> None:
         """Something is dirty."""
@@ -38,6 +41,7 @@ class LimitWriter:
 
     async def run(self, role_epoch: int) -> None:
         """Until cancelled."""
+        self._ledger_epoch = 0
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -58,6 +62,10 @@ class LimitWriter:
         if status.epoch != self._ledger_epoch:
             self._ledger_epoch = status.epoch
             keeper.all_limits_dirty()
+            self._search = True
+        if self._search:
+            await self._find_left_over()
+            self._search = False
         names, closed = keeper.limits_dirty, keeper.closed
         if not (names or closed):
             return True
@@ -71,6 +79,13 @@ class LimitWriter:
                 for name in names | closed:
                     (keeper.limits_dirty if name in keeper.tree else keeper.closed).add(name)
         return done
+
+    async def _find_left_over(self) -> None:
+        """Quotas that were deleted while nobody led: their items are still open."""
+        for item, there in (await self._ledger.items()).items():
+            family, _, name = item.partition("/")
+            if there.open and f"{family}/" in FAMILIES and name not in self._keeper.tree:
+                self._keeper.closed.add(name)
 
     async def _observe(self, names: set[str], closed: set[str], role_epoch: int) -> bool:
         keeper = self._keeper
