@@ -1,17 +1,20 @@
 """The API server: the embedded one's application, whose requests take effect when the machine says so."""
 
 import asyncio
+import copy
 import json
 from collections.abc import Callable
-from importlib.resources import as_file, files
+from functools import cache
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 from koord.contracts.state import ChangeType
 from koord.gateway.leanclient import NotSent, OutcomeUnknown, Response
 from koord.kube.resources import BY_TOKEN, Resource
 from koord.localcluster.api.app import App
+from koord.localcluster.api.builtin import CRDS
 from koord.localcluster.api.cluster import Cluster
-from koord.localcluster.api.server import load_crds
+from koord.localcluster.api.crds import read_definitions
 from tests.model.stepping import Actor
 
 TOKEN = "token"
@@ -31,6 +34,14 @@ class StateChange(NamedTuple):
     @property
     def key(self) -> tuple[str, str]:
         return self.namespace, self.name
+
+
+@cache
+def _definitions() -> list[dict[str, Any]]:
+    """The CRDs, read once: it takes longer than many a run."""
+    folder = files("koord.kube") / "crds"
+    texts = [path.read_text() for path in sorted(folder.iterdir(), key=str) if path.name.endswith(".yaml")]
+    return [definition for text in texts for definition in read_definitions(text)]
 
 
 class Life:
@@ -95,8 +106,8 @@ class ApiServer:
 
     def __init__(self) -> None:
         self.cluster = Cluster(first_version=1000)
-        with as_file(files("koord.kube") / "crds") as folder:
-            load_crds(self.cluster, [folder])
+        for definition in _definitions():
+            self.cluster.create(CRDS, None, copy.deepcopy(definition))
         self._app = App(self.cluster, TOKEN, "http://model")
         self.under_way: list[Sent] = []
         self.marks: dict[str, list[tuple[int, int, str]]] = {}

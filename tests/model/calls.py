@@ -2,12 +2,14 @@
 
 import itertools
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from koord.bus.leases import KvLease
-from koord.ledger import library
+from koord.ledger import library, wire
 from koord.ledger.client import Ledger
+from koord.ledger.model import ClaimAnswer, ClaimRequest
 from koord.runtime.host import Host
 from koord.runtime.settings import CommonSettings
 from koord.telemetry.setup import Telemetry
@@ -17,6 +19,8 @@ from tests.model.stepping import Actor, Gates
 from tests.model.streams import Network, SteppedBus
 
 NEVER_S = 1e9
+Claimed = list[tuple[ClaimRequest, ClaimAnswer]]
+_REQUESTS: ContextVar[list[ClaimRequest]] = ContextVar("_REQUESTS")
 READS = frozenset(re.findall(r"register\('(\w+)', \w+, 'no-writes'\)", library.source()[0].decode()))
 """Functions that change nothing: whether they were asked or only not answered makes no difference."""
 
@@ -28,7 +32,14 @@ class SteppedLedger(Ledger):
     actor: Actor
     renewed_s = 0.0
     before_call: Callable[[str], Awaitable[None]]
-    after_call: Callable[[str], Awaitable[None]]
+    after_call: Callable[[str, Claimed], Awaitable[None]]
+
+    async def _claim_batch(self, requests: list[ClaimRequest]) -> Sequence[ClaimAnswer]:
+        token = _REQUESTS.set(requests)
+        try:
+            return await super()._claim_batch(requests)
+        finally:
+            _REQUESTS.reset(token)
 
     async def _hot(self, function: bytes, *arguments: bytes, wait: bool = False) -> list[Any] | None:
         send = super()._hot
@@ -44,10 +55,15 @@ class SteppedLedger(Ledger):
             await self.before_call(function)
             if function == "renew_v1":
                 self.renewed_s = self.gates.loop.time()
+            claimed: Claimed = []
             try:
-                return await send()
+                answer = await send()
+                if function == "claim_v1" and answer is not None:
+                    statuses = [wire.claim_answer(row, self.epoch) for row in answer]
+                    claimed = list(zip(_REQUESTS.get(), statuses, strict=True))
+                return answer
             finally:
-                await self.after_call(function)
+                await self.after_call(function, claimed)
 
         return await self.gates.call(self.actor, function, judged, reads=function in READS)
 
@@ -64,7 +80,7 @@ class Surroundings:
         self.ledgers: list[Ledger] = []
         self.numbers = itertools.count(1)
         self.before_call: Callable[[str], Awaitable[None]]
-        self.after_call: Callable[[str], Awaitable[None]]
+        self.after_call: Callable[[str, Claimed], Awaitable[None]]
 
     async def ledger(self, actor: Actor) -> SteppedLedger:
         """A connection of its own."""

@@ -1,16 +1,15 @@
 """What must hold at every step, judged from the ledger's data, the API's objects and what was heard on the way."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from koord.accounting.requests import amounts
 from koord.accounting.takes import NODE
 from koord.kube.protocol.quota import DEFAULT_QUOTA
 from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NODES, PODS, QUEUE_UNITS
 from koord.ledger.client import Ledger
-from koord.ledger.model import Item, Record
-from koord.ledger.nominations import DISRUPTIONS
+from koord.ledger.model import ClaimRequest, Item, Record
+from koord.ledger.nominations import DISRUPTIONS, Nomination
 from tests.model.apiserver import ApiServer
 from tests.model.objects import (
     GANG_MINIMUM,
@@ -22,6 +21,7 @@ from tests.model.objects import (
     QUOTA_NAME,
     UNIT_ENDED,
     admits,
+    allocatable_cpu,
     charged,
     cpu_of,
     live,
@@ -33,7 +33,7 @@ from tests.model.objects import (
 
 def allocatable(api: ApiServer) -> dict[str, int]:
     """Milli-cpu of each node."""
-    return {name: amounts(node["status"]["allocatable"], "a")["cpu"] for name, node in api.objects(NODES).items()}
+    return {name: allocatable_cpu(node) for name, node in api.objects(NODES).items()}
 
 
 def room(api: ApiServer) -> dict[str, int]:
@@ -92,8 +92,35 @@ def _free(item: Item, key: str) -> int:
     return item.limits.get(key, 1 << 53) - item.used.get(key, 0) - item.held.get(key, 0)
 
 
-def check_left(name: str, before: Item | None, after: Item, nominated: Mapping[str, int]) -> None:
-    """What claims took of a node leaves the room of nominations that they must respect."""
+def check_nominated(
+    accepted: Iterable[ClaimRequest],
+    before: Mapping[str, Item],
+    after: Mapping[str, Item],
+    nominations: Iterable[Nomination],
+) -> None:
+    """What claims of one call took of a node leaves the room that is nominated to others of their priority or more.
+
+    Judged by the highest priority among those that took of the node: whoever came after it had to leave as much.
+    """
+    by_node: dict[str, list[ClaimRequest]] = defaultdict(list)
+    for request in accepted:
+        for node in {member.node for member in request.members}:
+            by_node[node].append(request)
+    for node, requests in by_node.items():
+        highest = max(request.priority for request in requests)
+        own = {member.uid for request in requests for member in request.members}
+        groups = {request.group for request in requests if request.group}
+        kept: dict[str, int] = defaultdict(int)
+        for one in nominations:
+            counts = one.priority > highest or (one.priority == highest and not one.foreign)
+            if one.node == node and counts and one.uid not in own and one.group not in groups:
+                for key, amount in one.amounts.items():
+                    kept[key] += amount
+        if (name := NODE + node) in after:
+            _check_left(name, before.get(name), after[name], kept)
+
+
+def _check_left(name: str, before: Item | None, after: Item, nominated: Mapping[str, int]) -> None:
     for key, amount in nominated.items():
         took = before is not None and _free(after, key) < _free(before, key)
         assert not took or _free(after, key) >= amount, (

@@ -3,9 +3,21 @@
 import itertools
 from collections.abc import Iterator
 
-from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NODES, PODS, QUEUE_UNITS
+from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NODES, PODS, PRIORITY_CLASSES, QUEUE_UNITS
 from tests.model.apiserver import ApiServer
-from tests.model.objects import NAMESPACE, NODE_CPU, QUOTA, QUOTA_NAME, Object, live, owner_of, pod_spec, quota_spec
+from tests.model.objects import (
+    NAMESPACE,
+    NODE_CPU,
+    PRIORITY,
+    PRIORITY_CLASS,
+    QUOTA,
+    QUOTA_NAME,
+    Object,
+    live,
+    owner_of,
+    pod_spec,
+    quota_spec,
+)
 
 MERGE = "application/merge-patch+json"
 READY = [{"type": "Ready", "status": "True"}]
@@ -25,6 +37,10 @@ class Cluster:
         status = {"allocatable": allocatable, "conditions": READY}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{next(self.names)}"}, "status": status}
         await self._api.do("POST", NODES.path(), body)
+
+    async def priority_class(self) -> None:
+        body = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": "PriorityClass", "value": PRIORITY}
+        await self._api.do("POST", PRIORITY_CLASSES.path(), {**body, "metadata": {"name": PRIORITY_CLASS}})
 
     async def quota(self, cpu: int) -> None:
         body = {"kind": "ElasticQuota", "metadata": {"name": QUOTA}, "spec": quota_spec(cpu)}

@@ -77,6 +77,8 @@ class Faults:
         for one in play.owners:
             yield Move(f"{one.actor.name} was silent", partial(play.lapse, one.actor.name))
         keepers: tuple[Queue | Quota, ...] = (*play.queues, *play.quotas)
+        if play.raw.exists(f"{{koord:{play.around.cluster}}}:offers"):
+            yield Move("offers lapse", play.offers_lapse)
         for keeper in keepers:
             if keeper.actor.alive:
                 yield Move(f"{keeper.actor.name} loses its lease", keeper.loses_its_lease)

@@ -13,6 +13,7 @@ from koord.ledger.client import Ledger
 from koord.ledger.model import Item
 from tests.model import checks
 from tests.model.apiserver import ApiServer, Sent
+from tests.model.calls import Claimed
 from tests.model.stepping import SteppedLoop
 from tests.model.streams import Decisions
 
@@ -36,6 +37,8 @@ class Judge:
     ) -> None:
         self.claimed_s: dict[str, float] = {}
         """When a claim was first seen."""
+        self.offered_s: dict[str, float] = {}
+        """When an offer was first seen."""
         self.shrunk: set[str] = set()
         """Nodes that lost room while pods were on them."""
         self.wrong: list[str] = []
@@ -61,11 +64,16 @@ class Judge:
         if function in ("claim_v1", "nominate_v1"):
             self._before = await self._ledger.items()
 
-    async def after_call(self, function: str) -> None:
+    async def after_call(self, function: str, claimed: Claimed) -> None:
         """It has run."""
         try:
             if function == "claim_v1":
-                checks.check_taken(self._before, await self._ledger.items(), ("node/", "quota/"))
+                after = await self._ledger.items()
+                checks.check_taken(self._before, after, ("node/", "quota/"))
+                accepted = [request for request, answer in claimed if answer.status == "ok"]
+                if accepted:
+                    nominations = [one async for one in self._ledger.nominations()]
+                    checks.check_nominated(accepted, self._before, after, nominations)
             elif function == "nominate_v1":
                 checks.check_taken(self._before, await self._ledger.items(), ("pdb/",))
         except AssertionError as error:
@@ -101,14 +109,18 @@ class Judge:
         with self._loop.real():
             items, records = await checks.everything(self._ledger)
             status = await self._ledger.status()
-        checks.check_sums(items, records, self._units_held())
+        pipe = self._raw.pipeline(transaction=False)
+        pipe.hgetall(f"{self._key}:nominations")
+        pipe.hgetall(f"{self._key}:claims")
+        offers, claims = pipe.execute()
+        checks.check_sums(items, records, self._units_held(offers))
         states = [record.state for record in records.values()]
         counted = (status.held, status.binding, status.observed)
         assert counted == tuple(states.count(state) for state in ("HELD", "BINDING", "OBSERVED"))
         self._seen_bound.update(
             pod["metadata"]["uid"] for pod in self._api.objects(PODS).values() if pod["spec"].get("nodeName")
         )
-        checks.check_strict(records, self._strict_claims(), self._seen_bound)
+        checks.check_strict(records, self._strict_claims(claims), self._seen_bound)
         while self._bound_now:
             uid, node = self._bound_now.pop()
             record = records.get(uid)
@@ -126,16 +138,15 @@ class Judge:
         """The claims with a lease."""
         return [str(id_, "utf-8") for id_ in self._raw.zrange(f"{self._key}:leases", 0, -1)]  # type: ignore[arg-type]
 
-    def _units_held(self) -> Counter[str]:
+    def _units_held(self, offers: dict[bytes, bytes]) -> Counter[str]:
         held: Counter[str] = Counter()
-        offers: list[bytes] = self._raw.hvals(f"{self._key}:nominations")  # type: ignore[assignment]
-        for packed in offers:
+        for id_, packed in offers.items():
+            self.offered_s.setdefault(id_.decode(), self._loop.time())
             held.update(_text(one[0]) for one in msgspec.msgpack.decode(packed)[OFFER_UNITS])
         return held
 
-    def _strict_claims(self) -> dict[str, frozenset[str]]:
+    def _strict_claims(self, packed: dict[bytes, bytes]) -> dict[str, frozenset[str]]:
         found = {}
-        packed: dict[bytes, bytes] = self._raw.hgetall(f"{self._key}:claims")  # type: ignore[assignment]
         for id_, entry in packed.items():
             claim = msgspec.msgpack.decode(entry)
             self.claimed_s.setdefault(id_.decode(), self._loop.time())

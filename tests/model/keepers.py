@@ -3,7 +3,17 @@
 from typing import Any
 
 from koord.bus.statecache import StateCache
-from koord.kube.resources import BY_TOKEN, ELASTIC_QUOTAS, JOBS, NAMESPACES, NODES, PODS, QUEUE_UNITS, QUEUES
+from koord.kube.resources import (
+    BY_TOKEN,
+    ELASTIC_QUOTAS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    QUEUE_UNITS,
+    QUEUES,
+)
 from koord.queue.service import QueueService
 from koord.queue.settings import QueueSettings
 from koord.quota.service import QuotaService
@@ -13,7 +23,10 @@ from tests.model.feeds import Feed, Values
 from tests.model.stepping import Actor
 from tests.model.streams import Core, SteppedBus
 
-USED = frozenset(resource.token for resource in (ELASTIC_QUOTAS, JOBS, NAMESPACES, NODES, PODS, QUEUE_UNITS, QUEUES))
+USED = frozenset(
+    resource.token
+    for resource in (ELASTIC_QUOTAS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, QUEUE_UNITS, QUEUES)
+)
 """The resources of which the model has objects."""
 
 
@@ -69,6 +82,11 @@ class Quota(_Keeper):
     """A life of the quota service."""
 
     role = "quota"
+
+    @property
+    def role_epoch(self) -> int:
+        """The epoch under which it leads; 0 before it does."""
+        return max((leadership.epoch for leadership in self.host._leaderships), default=0)
 
     def _make(self) -> QuotaService:
         return QuotaService(self.host, QuotaSettings())

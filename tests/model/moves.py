@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from koord.kube.resources import JOBS, PODS, QUEUE_UNITS
+from tests.model.preemptor import nominated_to, to_preempt
 from tests.model.streams import Core, Message, Stored
 
 if TYPE_CHECKING:
@@ -118,8 +119,25 @@ class Moves:
             yield Move(f"the Job controller looks at {job['metadata']['name']}", partial(cluster.look_at_job, job))
         if cluster.garbage:
             yield Move("garbage is collected", cluster.collect_garbage)
+        yield from self._preemption()
         if not self._play.calming:
             yield Move("a moment passes", partial(self._play.time_passes, 0.3))
+
+    def _preemption(self) -> Iterator[Move]:
+        play = self._play
+        quota, preemptor = play.quotas[-1], play.preemptors[-1]
+        if quota.actor.alive and quota.role_epoch and play.budget_told != (play.spectator.epoch, quota.actor.name):
+            yield Move(f"{quota.actor.name} tells the budget", play.tell_budget)
+        if not preemptor.actor.alive:
+            return
+        name = preemptor.actor.name
+        for pod in play.api.objects(PODS).values():
+            if nominated_to(pod) and play.calming:
+                yield Move(f"{name} gives up {pod['metadata']['name']}", partial(preemptor.give_up, pod))
+        if not play.calming:
+            for pod, node, victims in to_preempt(play.api):
+                label = f"{name} makes room for {pod['metadata']['name']} on {node}"
+                yield Move(label, partial(preemptor.preempt, pod, node, victims))
 
     # What some of them are ------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ QUOTA = "team"
 NAMESPACE = "default"
 Object = dict[str, Any]
 
+PRIORITY_CLASS, PRIORITY = "high", 10
 NODE_CPU = 4000
 """Milli-cpu of a node."""
 ENDED = ("Succeeded", "Failed")
@@ -34,6 +35,10 @@ def unit_cpu(unit: Mapping[str, Any]) -> int:
 
 def admits(unit: Mapping[str, Any]) -> bool:
     return bool(unit.get("status", {}).get("admissions"))
+
+
+def allocatable_cpu(node: Mapping[str, Any]) -> int:
+    return amounts(node["status"]["allocatable"], "a")["cpu"]
 
 
 def charged(unit: Mapping[str, Any]) -> bool:
@@ -61,4 +66,5 @@ def quota_spec(cpu: int) -> Object:
 
 def pod_spec(cpu: int, priority: int) -> Object:
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}}
-    return {"schedulerName": "koord-scheduler", "priority": priority, "containers": [container]}
+    named = {"priorityClassName": PRIORITY_CLASS} if priority else {}
+    return {"schedulerName": "koord-scheduler", "containers": [container], **named}

@@ -1,6 +1,7 @@
 """The actors and their outside together: who is there, how time passes, and how everything comes to rest."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -10,6 +11,8 @@ import redis
 from koord.bus.errors import AskRefused, BusTimeout
 from koord.contracts.asks import BarrierRaised, BindingsSettled, RaiseBarrier, SettleBindings
 from koord.ledger.client import Ledger
+from koord.ledger.model import LedgerUnavailable, LimitSet
+from koord.ledger.nominations import DISRUPTIONS
 from koord.localcluster.servers import RedisServer
 from tests.model import checks
 from tests.model.actors import Gateway, Reconciler, Scheduler
@@ -20,6 +23,7 @@ from tests.model.faults import Faults
 from tests.model.judging import Judge
 from tests.model.keepers import Queue, Quota
 from tests.model.moves import Move, Moves
+from tests.model.preemptor import BUDGET, Preemptor
 from tests.model.stepping import Actor, Gates, SteppedLoop
 
 CLUSTER = "model"
@@ -28,7 +32,8 @@ LEASE_S = 30.0
 MOMENT_S = 0.02
 """What the queue waits for, between two looks at its work; it passes with each move."""
 ROUNDS = 150
-ROLES = ("gateway", "reconciler", "quota", "queue", "scheduler")
+OFFER_S = 60.0
+ROLES = ("gateway", "reconciler", "quota", "queue", "scheduler", "preemptor")
 
 T = TypeVar("T")
 
@@ -50,6 +55,8 @@ class Play:
         self.reconcilers: list[Reconciler] = []
         self.queues: list[Queue] = []
         self.quotas: list[Quota] = []
+        self.preemptors: list[Preemptor] = []
+        self.budget_told = (0, "")
         self.quota_cpu = quota_cpu
         self.spectator: Ledger
         self.judge: Judge
@@ -98,7 +105,7 @@ class Play:
 
     @property
     def everybody(self) -> tuple[Any, ...]:
-        return (*self.schedulers, *self.gateways, *self.reconcilers, *self.queues, *self.quotas)
+        return (*self.schedulers, *self.gateways, *self.reconcilers, *self.queues, *self.quotas, *self.preemptors)
 
     def lives(self, role: str) -> list[Any]:
         """All lives of a role, the dead included."""
@@ -108,6 +115,7 @@ class Play:
             "reconciler": self.reconcilers,
             "queue": self.queues,
             "quota": self.quotas,
+            "preemptor": self.preemptors,
         }
         return found[role]
 
@@ -125,8 +133,10 @@ class Play:
             self.reconcilers.append(Reconciler(around, actor, ledger, *asks, late, strict_audit=strict_audit))
         elif role == "queue":
             self.queues.append(Queue(around, actor, ledger, late))
-        else:
+        elif role == "quota":
             self.quotas.append(Quota(around, actor, ledger, late))
+        else:
+            self.preemptors.append(Preemptor(around, actor, ledger))
         await self.loop.settle()
 
     async def _ask_settle(self, question: SettleBindings) -> BindingsSettled:
@@ -197,6 +207,24 @@ class Play:
                 self.raw.zadd(f"{KEY}:leases", {id_: 1}, xx=True)
         self.raw.zrem(f"{KEY}:renewals", owner)
 
+    def offers_lapse(self, since_s: float | None = None) -> None:
+        """The time of offers is over: of all, or of those that are not younger than that."""
+        for id_, at_s in self.judge.offered_s.items():
+            if since_s is None or at_s <= since_s:
+                self.raw.zadd(f"{KEY}:offers", {id_: 1}, xx=True)
+
+    def tell_budget(self) -> None:
+        """The disruption budget's room, which nobody tells yet: the quota leader may."""
+        quota = self.quotas[-1]
+        quota.actor.run(self._tell_budget(quota))
+
+    async def _tell_budget(self, quota: Quota) -> None:
+        with contextlib.suppress(LedgerUnavailable):
+            limit = LimitSet(BUDGET, {DISRUPTIONS: 1})
+            answer = await quota.ledger.observe([limit], role="quota", role_epoch=quota.role_epoch)
+            if answer.status == "ok":
+                self.budget_told = (answer.epoch, quota.actor.name)
+
     async def time_passes(self, seconds: float) -> None:
         """Sleepers wake, leases that nobody renewed end, and so does the server's patience with requests."""
         await asyncio.sleep(seconds)
@@ -206,6 +234,7 @@ class Play:
         for one in self.owners:
             if one.ledger.renewed_s < now - LEASE_S:
                 self.lapse(one.actor.name, now - LEASE_S)
+        self.offers_lapse(now - OFFER_S)
         for sent in list(self.api.under_way):
             if now - sent.at_s > REQUEST_TIMEOUT_S and sent.response is None:
                 self.api.lose(sent, certainly_unsent=True)
@@ -259,7 +288,9 @@ class Play:
             quotas = await self.spectator.items("quota/")
         if not status.open:
             return "the ledger is closed"
-        return "" if any(item.open for item in quotas.values()) else "the quota is not told"
+        if not any(item.open for item in quotas.values()):
+            return "the quota is not told"
+        return "" if self.budget_told[0] == status.epoch else "the budget is not told"
 
     async def restless(self) -> str:
         """What is not as it must be in the end."""
@@ -267,6 +298,9 @@ class Play:
             return why
         with self.loop.real():
             items, records = await checks.everything(self.spectator)
+            nominations = [one async for one in self.spectator.nominations()]
+        if nominations:
+            return f"nominated: {nominations}"
         network, requests = self.around.network, [sent for sent in self.api.under_way if sent.matters]
         decisions = network.decisions
         on_the_way = [*decisions.held, *decisions.on_the_way, *decisions.unconfirmed, *decisions.copies, *network.core]

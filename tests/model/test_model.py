@@ -66,6 +66,7 @@ class Machine(RuleBasedStateMachine):
     async def _start(self) -> None:
         for _ in range(NODES_AT_ONCE):
             await self.cluster.node()
+        await self.cluster.priority_class()
         await self.cluster.quota(QUOTA_CPU)
         await self.play.start()
         await self.play.calm(self.play.closed)
@@ -83,7 +84,7 @@ class Machine(RuleBasedStateMachine):
         """Everything is delivered and everybody runs: nothing is stuck, and a rebuild changes nothing."""
         play = self.play
         self.tell("--- nothing goes wrong any more")
-        for role in ("scheduler", "gateway", "queue", "quota"):
+        for role in ("scheduler", "gateway", "queue", "quota", "preemptor"):
             if not play.lives(role)[-1].actor.alive:
                 await play.start_anew(role, 0)
         for actor in [one.actor for role in ("reconciler", "queue", "quota") for one in play.lives(role)[:-1]]:
@@ -114,10 +115,13 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data(), what=st.sampled_from(["pods", "pods", "gang", "unit", "job"]))
     def something_comes(self, data: st.DataObject, what: str) -> None:
         if what == "pods":
-            self.pods_come(data.draw(st.integers(1, 2)), data.draw(st.booleans()), data.draw(st.integers(1, 3)))
+            priority = data.draw(st.sampled_from([0, 0, 10]))
+            cpu, quota, count = data.draw(st.integers(1, 2)), data.draw(st.booleans()), data.draw(st.integers(1, 3))
+            self.pods_come(cpu, count, priority, quota=quota)
         elif what == "gang":
             mode = data.draw(st.sampled_from(["Strict", "Strict", "NonStrict"]))
-            self.a_gang_comes(data.draw(st.integers(2, 3)), mode, data.draw(st.integers(-1, 1)))
+            priority = data.draw(st.sampled_from([0, 0, 10]))
+            self.a_gang_comes(data.draw(st.integers(2, 3)), mode, data.draw(st.integers(-1, 1)), priority)
         elif what == "unit":
             if len(self.api.objects(QUEUE_UNITS)) < UNITS_AT_ONCE:
                 self.do(self.cluster.unit(data.draw(st.integers(1, 5))))
@@ -125,16 +129,16 @@ class Machine(RuleBasedStateMachine):
             suspended = data.draw(st.sampled_from([True, True, True, False]))
             self.do(self.cluster.job(data.draw(st.integers(1, 4)), suspended=suspended))
 
-    def pods_come(self, cpu: int, quota: bool, count: int) -> None:
+    def pods_come(self, cpu: int, count: int, priority: int, *, quota: bool) -> None:
         for _ in range(min(count, PODS_AT_ONCE - len(self._pods()))):
-            self.do(self.cluster.pod(cpu, {QUOTA_NAME: QUOTA} if quota else {}, {}))
+            self.do(self.cluster.pod(cpu, {QUOTA_NAME: QUOTA} if quota else {}, {}, priority=priority))
 
-    def a_gang_comes(self, size: int, mode: str, more: int) -> None:
+    def a_gang_comes(self, size: int, mode: str, more: int, priority: int) -> None:
         name = f"g{next(self.cluster.names)}"
         annotations = {GANG_NAME: name, GANG_MINIMUM: str(size), GANG_MODE: mode}
         if len(self._pods()) + size + more <= PODS_AT_ONCE:
             for _ in range(size + more):
-                self.do(self.cluster.pod(1, {}, annotations))
+                self.do(self.cluster.pod(1, {}, annotations, priority=priority))
 
     @rule(
         pick=picks,
