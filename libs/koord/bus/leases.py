@@ -1,8 +1,10 @@
 """Leader leases in a NATS key-value bucket: they only elect. Fencing epochs come from the ledger (design section 4).
 
-The bucket's entries live ``ttl`` seconds; the holder writes its own again every ``renew`` seconds with the revision it
-knows, so two holders cannot both succeed. A holder that could not renew in time gives up on its own clock before the
-entry can be taken by another. Who can prove that the holder died (``is_dead``) takes its entry over at once.
+The bucket's entries live as long as the bucket says (5 s; 12 s in a NATS cluster, which outlasts an election of its
+leader); the holder writes its own again every ``renew`` seconds with the revision it knows, so two holders cannot both
+succeed. A holder that could not renew in time gives up on its own clock before the entry can be taken by another. Who
+can prove that the holder died (``is_dead``) takes its entry over at once. Only the bucket's leader is believed, and
+where it does not answer nothing is concluded.
 """
 
 import asyncio
@@ -28,6 +30,9 @@ MARGIN_S = 1.0
 # A role that was given back is taken within this long.
 ASK_S = 0.2
 COMPLAIN_S = 10.0
+# A write that a dying leader took is never answered; where there is none at all that is said at once.
+ANSWER_S = 1.0
+AGAIN_S = 0.2
 
 
 class KvLease:
@@ -39,14 +44,13 @@ class KvLease:
         role: str,
         incarnation: str,
         *,
-        ttl: float = LEASE_TTL_S,
         renew: float = RENEW_S,
         is_dead: Callable[[str], bool] | None = None,
     ) -> None:
         self._bus = bus
         self.role = role
         self.incarnation = incarnation
-        self._ttl = ttl
+        self._ttl = LEASE_TTL_S
         self._renew = renew
         self._is_dead = is_dead
         self._leading = gauge(f"koord_{role.replace('-', '_')}_leader", "1 while this process leads")
@@ -66,6 +70,7 @@ class KvLease:
         if self._task is not None:
             await self.release()
         self.lost = asyncio.Event()
+        self._store = None  # how long its entries live may have been changed
         waited = False
         complained = float("-inf")
         while True:
@@ -104,11 +109,14 @@ class KvLease:
 
     async def _bucket(self) -> KeyValue:
         if self._store is None:
-            self._store = await self._bus.js.key_value(self._bus.subjects.leases_bucket)
+            store = await self._bus.js.key_value(self._bus.subjects.leases_bucket)
+            self._ttl = (await store.status()).ttl or LEASE_TTL_S
+            self._store = store
         return self._store
 
     async def _keep(self) -> None:
         """Renew until it fails for good; then ``lost`` is set."""
+        complained = float("-inf")
         try:
             while True:
                 await asyncio.sleep(self._renew)
@@ -119,24 +127,35 @@ class KvLease:
                         return
                     begun = time.monotonic()
                     try:
-                        async with asyncio.timeout(min(left, self._renew)):
-                            bucket = await self._bucket()
-                            self._revision = await bucket.update(
-                                self.role, self.incarnation.encode(), last=self._revision
-                            )
+                        async with asyncio.timeout(min(left, ANSWER_S)):
+                            if not await self._renewed_once():
+                                log.error("another instance has the lease", role=self.role)
+                                return
                         self._renewed = begun
                         break
-                    except nats.js.errors.KeyWrongLastSequenceError:
-                        if await self._still_ours():
-                            continue
-                        log.error("another instance has the lease", role=self.role)
-                        return
                     except (nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
-                        log.warning("the lease is not renewed yet", role=self.role, error=str(error) or repr(error))
-                        await asyncio.sleep(0.1)
+                        if begun - complained > COMPLAIN_S:
+                            complained = begun
+                            log.warning("the lease is not renewed yet", role=self.role, error=str(error) or repr(error))
+                        await asyncio.sleep(AGAIN_S)
         finally:
             self._leading.set(0)
             self.lost.set()
+
+    async def _renewed_once(self) -> bool:
+        """Write our entry again; False if it is another's, or gone. Raises what leaves that open."""
+        bucket, value = await self._bucket(), self.incarnation.encode()
+        try:
+            self._revision = await bucket.update(self.role, value, last=self._revision)
+            return True
+        except nats.js.errors.KeyWrongLastSequenceError:
+            pass
+        # Perhaps an earlier renewal of ours, whose answer was lost.
+        holder, revision = await self._entry()
+        if holder != self.incarnation:
+            return False
+        self._revision = await bucket.update(self.role, value, last=revision)
+        return True
 
     async def _take(self) -> int:
         """The revision under which the role is ours now; 0 if another has it."""
@@ -147,26 +166,25 @@ class KvLease:
         except nats.js.errors.KeyWrongLastSequenceError:
             pass
         try:
-            entry = await bucket.get(self.role)
-            if entry.value is None or entry.revision is None:
-                return 0
+            holder, revision = await self._entry()
+            if not holder:
+                return 0  # given back or ended a moment ago: asked for again
             # Our own word, whose answer was lost, must not keep us waiting until it ends.
-            if entry.value != value:
-                if self._is_dead is None or not self._is_dead(entry.value.decode()):
+            if holder != self.incarnation:
+                if self._is_dead is None or not self._is_dead(holder):
                     return 0
-                log.info("the holder of a role died", role=self.role, holder=entry.value.decode())
-            return int(await bucket.update(self.role, value, last=entry.revision))
-        except (nats.js.errors.KeyNotFoundError, nats.js.errors.KeyWrongLastSequenceError):
+                log.info("the holder of a role died", role=self.role, holder=holder)
+            return int(await bucket.update(self.role, value, last=revision))
+        except nats.js.errors.KeyWrongLastSequenceError:
             return 0
 
-    async def _still_ours(self) -> bool:
-        """A renewal whose answer was lost changed the revision: read it again."""
+    async def _entry(self) -> tuple[str, int]:
+        """Who has the role, and the entry's revision, as the bucket's leader says; a replica may lag. Empty: nobody."""
+        bucket = self._bus.subjects.leases_bucket
         try:
-            bucket = await self._bucket()
-            entry = await bucket.get(self.role)
-        except (nats.errors.Error, nats.js.errors.Error, TimeoutError):
-            return False
-        if entry.value != self.incarnation.encode() or entry.revision is None:
-            return False
-        self._revision = entry.revision
-        return True
+            entry = await self._bus.js.get_last_msg(f"KV_{bucket}", f"$KV.{bucket}.{self.role}", direct=False)
+        except nats.js.errors.NotFoundError:
+            return "", 0
+        if "KV-Operation" in (entry.headers or {}):  # given back
+            return "", entry.seq or 0
+        return (entry.data or b"").decode(errors="replace"), entry.seq or 0

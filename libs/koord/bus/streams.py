@@ -31,6 +31,8 @@ log = get_logger("koord.bus")
 
 EPOCH = "koord.epoch"
 LEASE_TTL_S = 5.0
+# In a NATS cluster nothing is renewed while the bucket has no leader, 4 to 9 s: the roles must outlast that.
+CLUSTER_LEASE_TTL_S = 12.0
 # A decision nobody executes for a day is void: its preconditions have long changed.
 DECISION_AGE_S = 86400.0
 # How long a JetStream that is just starting is waited for.
@@ -50,6 +52,11 @@ class StreamLimits(msgspec.Struct, frozen=True):
     decisions: int = 200_000
     memory: bool = False
     replicas: int = 1
+
+
+def lease_ttl_s(replicas: int) -> float:
+    """How long a leader's lease lives that is not renewed."""
+    return CLUSTER_LEASE_TTL_S if replicas > 1 else LEASE_TTL_S
 
 
 def configs(bus: Bus, limits: StreamLimits) -> list[StreamConfig]:
@@ -99,7 +106,7 @@ def configs(bus: Bus, limits: StreamLimits) -> list[StreamConfig]:
             subjects=[f"$KV.{subjects.leases_bucket}.>"],
             retention=RetentionPolicy.LIMITS,
             max_msgs_per_subject=1,
-            max_age=LEASE_TTL_S,
+            max_age=lease_ttl_s(limits.replicas),
             discard=DiscardPolicy.NEW,
             storage=storage,
             allow_direct=True,
@@ -175,11 +182,13 @@ async def _ensure(bus: Bus, wanted: StreamConfig) -> None:
                     raise
                 held = await bus.js_quick.stream_info(wanted.name)  # another service was faster
         replicas = max(held.config.num_replicas or 1, wanted.num_replicas or 1)
+        if wanted.subjects == [f"$KV.{bus.subjects.leases_bucket}.>"]:
+            wanted = wanted.evolve(max_age=lease_ttl_s(replicas))
         if _differs(held, wanted):
             metadata = {**(wanted.metadata or {}), **(held.config.metadata or {})}
             await bus.js.update_stream(wanted.evolve(metadata=metadata, num_replicas=held.config.num_replicas))
         if replicas != (held.config.num_replicas or 1):
-            await _raise_replicas(bus, wanted.name, replicas)
+            await _raise_replicas(bus, wanted.name or "", replicas)
     except nats.js.errors.ServiceUnavailableError as error:
         raise BusUnavailable(f"stream {wanted.name}: JetStream is not available") from error
     except nats.js.errors.APIError as error:
