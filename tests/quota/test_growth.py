@@ -22,11 +22,12 @@ def texts(found: object, seen: set[int]) -> Iterator[str]:
         seen.add(id(each))
         if isinstance(each, str):
             yield each
-        elif hasattr(each, "__dict__") or gc.is_tracked(each) or isinstance(each, msgspec.Struct):
-            if isinstance(each, msgspec.Struct):
-                todo.extend(getattr(each, field) for field in each.__struct_fields__)
-            if type(each).__module__.startswith(("koord.", "builtins", "collections")):
-                todo.extend(gc.get_referents(each))
+        elif isinstance(each, msgspec.Struct):
+            todo.extend(getattr(each, field) for field in each.__struct_fields__)
+        elif isinstance(each, dict):
+            todo.extend((*each.keys(), *each.values()))
+        elif isinstance(each, list | set | frozenset | tuple) or type(each).__module__.startswith("koord."):
+            todo.extend(gc.get_referents(each))
 
 
 def of_tree(name: str, tree: str, parent: str = "") -> ElasticQuota:

@@ -244,6 +244,7 @@ class Keeper:
         """Another leads: what changed is nobody's business here, and must not pile up."""
         self.usage.touched.clear()
         self.usage.gangs.flush()
+        self.usage.lines.keep(set(self.tree))
         self.usage.lines.take_changed()
         self.limits_dirty.clear()
         self.closed.clear()
