@@ -12,6 +12,7 @@ from pathlib import Path
 
 import uvloop
 
+from koord.localcluster.api.allocator import use_one_arena
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.datadir import DataDirectory
 from koord.localcluster.api.inprocess import InProcessApi
@@ -87,6 +88,7 @@ def find_components(options: argparse.Namespace, rest: list[str]) -> Components 
 
 def main() -> int:
     """Serve until told to stop."""
+    use_one_arena()
     options, rest = parse_arguments(sys.argv[1:])
     end_with_parent()
     try:

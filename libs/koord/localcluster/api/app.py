@@ -28,6 +28,7 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 MAX_BODY = 3 * 1024 * 1024
+_TIDY_SECONDS = 10.0
 _TEXT = b"text/plain; charset=utf-8"
 _OPEN = ("healthz", "readyz", "livez")
 _log = logging.getLogger(__name__)
@@ -42,6 +43,12 @@ class App:
         self._address = address
         self._objects = ObjectHandlers(cluster)
         self._openapi = OpenApi(cluster.registry)
+
+    async def tidy_forever(self) -> None:
+        """Let go of what is held for requests that did not come, now and then."""
+        while True:
+            await asyncio.sleep(_TIDY_SECONDS)
+            self._objects.tidy()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI request."""

@@ -52,6 +52,10 @@ class Pager:
         self._entries = 0
         self._next = 0
 
+    def tidy(self) -> None:
+        """Let go of lists that are held no longer; to be called now and then, as there may be no next list."""
+        self._make_room(0)
+
     def _make_room(self, wanted: int) -> None:
         now = time.monotonic()
         for number in [number for number, held in self._held.items() if held.until < now]:

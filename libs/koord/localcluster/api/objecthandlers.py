@@ -45,6 +45,10 @@ class ObjectHandlers:
         self._cluster = cluster
         self._pager = Pager()
 
+    def tidy(self) -> None:
+        """Let go of what is held for requests that may not come."""
+        self._pager.tidy()
+
     def locate(self, group: str, version: str, rest: list[str]) -> Target:
         """What the part of a path after group and version names; 404 when nothing is served there."""
         routes = self._cluster.registry.routes

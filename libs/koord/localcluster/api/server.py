@@ -169,7 +169,7 @@ class ApiServer:
         text = kubeconfig(self.url, files.ca, self.token)
         if not (self._data is not None and path.exists() and path.read_text() == text):
             write_private(path, text)
-        self._tidy = [asyncio.create_task(expire_forever(self.cluster))]
+        self._tidy = [asyncio.create_task(expire_forever(self.cluster)), asyncio.create_task(app.tidy_forever())]
         store = self.cluster.store
         if store.journal is not None:
             store.journal.start(store.state, lambda: store.version)

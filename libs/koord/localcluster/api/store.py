@@ -19,6 +19,7 @@ from koord.localcluster.api.watchcache import Change, Entry, Match, Subscription
 from koord.localcluster.clusterapi import Object
 
 _encode = msgspec.json.Encoder().encode
+_encode_into = msgspec.json.Encoder().encode_into
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 
@@ -82,7 +83,7 @@ class Collection:
         metadata = obj["metadata"]
         metadata["resourceVersion"] = str(version)
         old = self.get(metadata.get("namespace", ""), metadata["name"])
-        entry = self._entry(obj, _encode(obj), version, old)
+        entry = self._entry(obj, self._store.encode(obj), version, old)
         journal = self._store.journal
         if journal is not None:
             journal.append(Kind.PUT, version, self.resource.key, entry)
@@ -103,16 +104,16 @@ class Collection:
 
     def _entry(self, obj: Object, raw: bytes, version: int, old: Entry | None) -> Entry:
         metadata = obj["metadata"]
-        return Entry(
-            intern(metadata.get("namespace", "")),
-            metadata["name"] if old is None else old.name,
-            metadata["uid"] if old is None else old.uid,
-            version,
-            raw,
-            _labels(metadata),
-            self._project(obj),
-            "deletionTimestamp" in metadata,
-        )
+        fields = self._project(obj)
+        if old is None:
+            name, uid, labels = metadata["name"], metadata["uid"], _labels(metadata)
+        else:
+            # Most changes leave these alone; what is equal is held once.
+            name, uid = old.name, old.uid
+            labels = old.labels if (metadata.get("labels") or None) == old.labels else _labels(metadata)
+            fields = old.fields if fields == old.fields else fields
+        namespace = intern(metadata.get("namespace", ""))
+        return Entry(namespace, name, uid, version, raw, labels, fields, "deletionTimestamp" in metadata)
 
     def _set(self, entry: Entry, old: Entry | None) -> None:
         names = self.objects.get(entry.namespace)
@@ -133,7 +134,7 @@ class Collection:
     def remove(self, entry: Entry, obj: Object, version: int) -> Entry:
         """Take an object out; the last state that watchers see carries the version of the deletion. 507 as `put`."""
         obj["metadata"]["resourceVersion"] = str(version)
-        last = self._last(entry, _encode(obj), version)
+        last = self._last(entry, self._store.encode(obj), version)
         journal = self._store.journal
         if journal is not None:
             journal.append(Kind.DELETE, version, self.resource.key, last)
@@ -178,6 +179,15 @@ class Store:
         self.collections: dict[str, Collection] = {}
         self.journal = journal
         self._gaps: list[tuple[int, int]] = []
+        self._buffer = bytearray(16_384)
+
+    def encode(self, obj: Object) -> bytes:
+        """Compact JSON that takes no more memory than its length says.
+
+        What `encode` of msgspec answers keeps the room it was given while it grew, up to half as much again.
+        """
+        _encode_into(obj, self._buffer)
+        return bytes(self._buffer)
 
     def open(self, resource: Resource) -> Collection:
         """The collection of a resource, made on first use; a changed definition keeps the objects."""
