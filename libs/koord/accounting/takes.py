@@ -15,6 +15,7 @@ NODE: Final = "node/"
 QUOTA: Final = "quota/"
 ADMITTED: Final = "admitted/"
 GUARANTEED: Final = "guaranteed/"
+BUDGET: Final = "pdb/"
 PODS: Final = "pods"
 
 
@@ -29,6 +30,11 @@ class Take(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 def node_item(name: str) -> str:
     """The item of a node's room."""
     return NODE + name
+
+
+def budget_item(namespace: str, name: str) -> str:
+    """The item of a disruption budget."""
+    return f"{BUDGET}{namespace}/{name}"
 
 
 def quota_item(name: str) -> str:

@@ -39,6 +39,7 @@ NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 EVENTS = Resource("", "v1", "events", "Event")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 JOBS = Resource("batch", "v1", "jobs", "Job")
 TFJOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
@@ -58,6 +59,7 @@ ALL: tuple[Resource, ...] = (
     EVENTS,
     LEASES,
     PRIORITY_CLASSES,
+    POD_DISRUPTION_BUDGETS,
     JOBS,
     TFJOBS,
     PYTORCHJOBS,
@@ -82,6 +84,7 @@ WATCHED: tuple[Resource, ...] = (
     QUEUES,
     QUEUE_UNITS,
     POD_GROUPS,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     JOBS,
     TFJOBS,

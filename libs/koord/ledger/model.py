@@ -14,6 +14,7 @@ from typing import Final, Literal
 import msgspec
 
 from koord.accounting.takes import Take
+from koord.ledger.observations import BudgetSeen as BudgetSeen
 from koord.ledger.observations import ItemClosed as ItemClosed
 from koord.ledger.observations import LimitSet as LimitSet
 from koord.ledger.observations import NodeSeen as NodeSeen

@@ -29,6 +29,14 @@ class LimitSet(msgspec.Struct, frozen=True):
     limits: Mapping[str, int]
 
 
+class BudgetSeen(msgspec.Struct, frozen=True):
+    """A disruption budget (``item``: ``pdb/<namespace>/<name>``) lets so many pods be evicted now. Opens it."""
+
+    item: str
+    allowed: int
+    resource_version: str
+
+
 class ItemClosed(msgspec.Struct, frozen=True):
     """The item takes nothing any more and goes when no record refers to it; HELD claims on a ``node/`` item end."""
 
@@ -141,6 +149,7 @@ class PodTerminating(msgspec.Struct, frozen=True):
 
 Observation = (
     NodeSeen
+    | BudgetSeen
     | LimitSet
     | ItemClosed
     | PodSeen

@@ -14,6 +14,7 @@ from koord.ledger.model import (
     MAX_MEMBERS,
     Advance,
     AdvanceAnswer,
+    BudgetSeen,
     ClaimAnswer,
     ClaimRequest,
     Ended,
@@ -43,6 +44,7 @@ from koord.ledger.model import (
     UnitUnbound,
     Wounded,
 )
+from koord.ledger.nominations import DISRUPTIONS
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
@@ -254,6 +256,10 @@ def _observation(seen: Observation, arguments: list[bytes]) -> tuple[Any, ...]:
             if not item.startswith("node/"):
                 raise LedgerRefused(f"{item}: NodeSeen is for node/ items")
             return "N", item, _bounded(limits), _version(seen.resource_version, item), seen.generation
+        case BudgetSeen(item=item):
+            if not item.startswith("pdb/"):
+                raise LedgerRefused(f"{item}: BudgetSeen is for pdb/ items")
+            return "N", item, {DISRUPTIONS: max(0, seen.allowed)}, _version(seen.resource_version, item)
         case LimitSet(item=item, limits=limits):
             if item.startswith("node/"):
                 raise LedgerRefused(f"{item}: LimitSet is not for node/ items")

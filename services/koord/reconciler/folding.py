@@ -11,12 +11,13 @@ import msgspec
 
 from koord.accounting.quotas import QuotaTree, QuotaTreeError
 from koord.accounting.requests import amounts
-from koord.accounting.takes import Take, node_item, pod_takes, unit_takes
+from koord.accounting.takes import Take, budget_item, node_item, pod_takes, unit_takes
 from koord.kube.protocol.queue import RELATED_QUEUE_UNIT, lookup
 from koord.kube.protocol.quota import DEFAULT_QUOTA, is_preemptible, quota_label
 from koord.kube.quantity import QuantityError
 from koord.kube.quotas import ElasticQuota
 from koord.ledger.model import (
+    BudgetSeen,
     ItemClosed,
     NodeSeen,
     Observation,
@@ -28,7 +29,7 @@ from koord.ledger.model import (
     UnitSeen,
     UnitUnbound,
 )
-from koord.reconciler.sights import MetaSight, NodeSight, PodSight, SightError, UnitSight, request_of
+from koord.reconciler.sights import BudgetSight, MetaSight, NodeSight, PodSight, SightError, UnitSight, request_of
 
 ENDED_PHASES = frozenset(("Succeed", "Failed"))
 PATIENCE_S = 1.0
@@ -49,6 +50,7 @@ class Folder:
         self.problems: list[tuple[str, MetaSight, str]] = []
         self._pods: dict[str, tuple[str, tuple[Take, ...]]] = {}
         self._units: dict[str, tuple[Take, ...]] = {}
+        self._budgets: dict[str, int] = {}
         self._nodes: dict[str, tuple[dict[str, int], int]] = {}
         self._late: dict[str, tuple[PodSight | UnitSight, float]] = {}
         self._strays: dict[str, tuple[PodSight | UnitSight, str]] = {}
@@ -70,6 +72,7 @@ class Folder:
         self._pods.clear()
         self._units.clear()
         self._nodes.clear()
+        self._budgets.clear()
         self._late.clear()
         self._strays.clear()
         self._nominated.clear()
@@ -101,6 +104,20 @@ class Folder:
             return []
         self._nodes[name] = (limits, generation)
         return [NodeSeen(node_item(name), limits, new.metadata.resource_version, generation)]
+
+    # Disruption budgets -------------------------------------------------------------------------------------------
+
+    def budget(self, old: BudgetSight | None, new: BudgetSight | None, version: str) -> list[Observation]:
+        """A disruption budget appeared, changed or went."""
+        meta = (new or old).metadata  # type: ignore[union-attr]  # a change has one of them
+        item = budget_item(meta.namespace, meta.name)
+        if new is None:
+            self._budgets.pop(item, None)
+            return [ItemClosed(item, version)]
+        if self._budgets.get(item) == new.allowed:
+            return []
+        self._budgets[item] = new.allowed
+        return [BudgetSeen(item, new.allowed, meta.resource_version)]
 
     # Quotas -------------------------------------------------------------------------------------------------------
 
@@ -283,13 +300,20 @@ class Folder:
     # Everything ---------------------------------------------------------------------------------------------------
 
     def everything(
-        self, nodes: Iterable[NodeSight], pods: Iterable[PodSight], units: Iterable[UnitSight], now: float
+        self,
+        nodes: Iterable[NodeSight],
+        pods: Iterable[PodSight],
+        units: Iterable[UnitSight],
+        now: float,
+        budgets: Iterable[BudgetSight] = (),
     ) -> list[Observation]:
         """All live objects, told anew; nodes first, so that charges meet open items."""
         self.forget()
         found: list[Observation] = []
         for node in nodes:
             found += self.node(None, node, "")
+        for budget in budgets:
+            found += self.budget(None, budget, "")
         for pod in pods:
             found += self.pod(None, pod, "", now)
         for unit in units:

@@ -124,6 +124,33 @@ class NodeSight(msgspec.Struct, rename="camel", gc=False):
         )
 
 
+class BudgetStatusSight(msgspec.Struct, rename="camel", gc=False):
+    """How many pods a disruption budget lets go now, and for which version of its spec that was counted."""
+
+    disruptions_allowed: int = 0
+    observed_generation: int = 0
+
+
+class GenerationSight(MetaSight, gc=False):
+    """Metadata with the version of the spec."""
+
+    generation: int = 0
+
+
+class BudgetSight(msgspec.Struct, rename="camel", gc=False):
+    """A disruption budget."""
+
+    metadata: GenerationSight
+    status: BudgetStatusSight = msgspec.field(default_factory=BudgetStatusSight)
+
+    @property
+    def allowed(self) -> int:
+        """Pods that may be evicted now; none before the spec was looked at, for the API evicts none then either."""
+        if self.status.observed_generation < self.metadata.generation:
+            return 0
+        return max(0, self.status.disruptions_allowed)
+
+
 class UnitSpecSight(msgspec.Struct, rename="camel", gc=False):
     """What a QueueUnit asks for."""
 

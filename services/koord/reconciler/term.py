@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from koord.accounting.takes import NODE
+from koord.accounting.takes import BUDGET, NODE
 from koord.ledger.client import Ledger
 from koord.ledger.model import (
     ItemClosed,
@@ -127,17 +127,21 @@ class Term:
             await self._rebuild()
         else:
             if await self._tell(self._world.collect_anew()):
-                await self._close_vanished_nodes()
+                await self._close_vanished()
             self._opened()
 
-    async def _close_vanished_nodes(self) -> None:
-        """Close the items of nodes that went while nobody reconciled."""
-        items = await self._ledger.items(NODE)
-        nodes = self._world.nodes.items
-        gone = [name for name, item in items.items() if item.open and name.removeprefix(NODE) not in nodes]
+    async def _close_vanished(self) -> None:
+        """Close the items of nodes and disruption budgets that went while nobody reconciled."""
+        gone: list[str] = []
+        for prefix, cache in ((NODE, self._world.nodes), (BUDGET, self._world.budgets)):
+            if cache.is_synced:
+                items = await self._ledger.items(prefix)
+                gone += [
+                    name for name, one in items.items() if one.open and name.removeprefix(prefix) not in cache.items
+                ]
         if gone:
-            log.warning("nodes went unseen", nodes=len(gone))
-            await self._tell([ItemClosed(name) for name in gone])
+            log.warning("nodes or disruption budgets went unseen", items=len(gone))
+            await self._tell([ItemClosed(item) for item in gone])
 
     async def _rebuild(self, *, new: bool = False) -> None:
         """Have the ledger filled from what the API shows and opened under a new epoch. ``new``: it never held any."""

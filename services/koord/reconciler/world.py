@@ -11,13 +11,13 @@ import msgspec
 from koord.bus.connection import Bus
 from koord.bus.statecache import Change, StateCache
 from koord.kube.quotas import ElasticQuota
-from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS
+from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_DISRUPTION_BUDGETS, PODS, QUEUE_UNITS
 from koord.ledger.model import Folded, Observation, PodSeen, Short, UnitSeen
 from koord.reconciler import metrics
 from koord.reconciler.catchingup import catch_up, level
 from koord.reconciler.folding import SCHEDULER_NAMES, Folder
 from koord.reconciler.running import RunningSpans
-from koord.reconciler.sights import NodeSight, PodSight, UnitSight
+from koord.reconciler.sights import BudgetSight, NodeSight, PodSight, UnitSight
 from koord.telemetry.spans import Spans
 
 MOST_PENDING: Final = 100_000
@@ -44,11 +44,13 @@ class World:
         self.pods = StateCache(bus, PODS, PodSight, self._pod)
         self.quotas = StateCache(bus, ELASTIC_QUOTAS, ElasticQuota, self._quota)
         self.units = StateCache(bus, QUEUE_UNITS, UnitSight, self._unit)
+        # Nobody waits for these: a gateway of before does not list them, and no room depends on them.
+        self.budgets = StateCache(bus, POD_DISRUPTION_BUDGETS, BudgetSight, self._budget)
         self._caches: tuple[StateCache[Any], ...] = (self.quotas, self.nodes, self.pods, self.units)
 
     async def start(self, on_synced: Callable[[str], None]) -> None:
         """Begin to read; ``on_synced`` is told the token of each resource that is complete."""
-        for cache in self._caches:
+        for cache in (*self._caches, self.budgets):
             await cache.start()
         for cache in self._caches:
             await cache.synced()
@@ -81,7 +83,7 @@ class World:
 
     async def close(self) -> None:
         """Stop reading."""
-        for cache in self._caches:
+        for cache in (*self._caches, self.budgets):
             await cache.close()
 
     def collect_anew(self) -> list[Observation]:
@@ -90,7 +92,11 @@ class World:
         self.overflowed = False
         self.pending.clear()
         return self.folder.everything(
-            self.nodes.items.values(), self.pods.items.values(), self.units.items.values(), time.monotonic()
+            self.nodes.items.values(),
+            self.pods.items.values(),
+            self.units.items.values(),
+            time.monotonic(),
+            self.budgets.items.values(),
         )
 
     def rest(self) -> None:
@@ -158,6 +164,10 @@ class World:
     def _node(self, change: Change[NodeSight]) -> None:
         if self._collecting:
             self._add(self.folder.node(change.old, change.new, change.resource_version))
+
+    def _budget(self, change: Change[BudgetSight]) -> None:
+        if self._collecting:
+            self._add(self.folder.budget(change.old, change.new, change.resource_version))
 
     def _pod(self, change: Change[PodSight]) -> None:
         if not self._collecting or self._swept(change):
