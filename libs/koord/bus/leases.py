@@ -1,6 +1,6 @@
 """Leader leases in a NATS key-value bucket: they only elect. Fencing epochs come from the ledger (design section 4).
 
-The bucket's entries live as long as the bucket says (5 s; 12 s in a NATS cluster, which outlasts an election of its
+The bucket's entries live as long as the bucket says (5 s; 15 s in a NATS cluster, which outlasts an election of its
 leader); the holder writes its own again every ``renew`` seconds with the revision it knows, so two holders cannot both
 succeed. A holder that could not renew in time gives up on its own clock before the entry can be taken by another. Who
 can prove that the holder died (``is_dead``) takes its entry over at once. Only the bucket's leader is believed, and
