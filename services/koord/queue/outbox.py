@@ -8,10 +8,9 @@ published again under its own id; the gateway executes it once.
 
 from collections.abc import Iterable
 
-import msgspec
-
 from koord.contracts.decisions import Decision
 from koord.contracts.results import Result
+from koord.runtime import underway
 from koord.telemetry.context import TraceContext
 
 REPUBLISH_S = 10.0
@@ -26,13 +25,11 @@ def object_key(token: str, key: str) -> str:
     return f"{token} {key}"
 
 
-class Write(msgspec.Struct):
+class Write(underway.Write):
     """One decision under way. ``settled``: resourceVersion at which the object shows it, once the gateway told."""
 
-    object: str
     decision: Decision
     trace: TraceContext
-    sent_s: float
     settled: str = ""
 
 
@@ -40,30 +37,26 @@ class Outbox:
     """Decisions to publish and those whose outcome is not seen yet."""
 
     def __init__(self) -> None:
-        self._by_object: dict[str, Write] = {}
-        self._by_id: dict[str, Write] = {}
+        self._writes: underway.UnderWay[Write] = underway.UnderWay(REPUBLISH_S)
+        self._pauses = underway.Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._fresh: list[Write] = []
-        self._failures: dict[str, int] = {}
-        self._not_before: dict[str, float] = {}
 
     def __len__(self) -> int:
-        return len(self._by_object)
+        return len(self._writes)
 
     def busy(self, object_: str) -> bool:
         """Is a write of this object under way?"""
-        return object_ in self._by_object
+        return object_ in self._writes
 
     def pause(self, object_: str, now_s: float) -> float:
         """Seconds to wait before the next write of this object, after failures."""
-        return max(0.0, self._not_before.get(object_, 0.0) - now_s)
+        return self._pauses.left_s(object_, now_s)
 
     def put(self, object_: str, decision: Decision, trace: TraceContext, now_s: float) -> None:
         """Publish ``decision`` with the next :meth:`take`; the object must not be busy."""
-        if object_ in self._by_object:
+        write = Write(object_, decision.id, now_s, decision, trace)
+        if object_ in self._writes or not self._writes.begin(write):
             raise RuntimeError(f"{object_}: a second write while the first is under way")
-        write = Write(object_, decision, trace, now_s)
-        self._by_object[object_] = write
-        self._by_id[decision.id] = write
         self._fresh.append(write)
 
     def take(self, now_s: float) -> list[tuple[Decision, TraceContext]]:
@@ -71,19 +64,18 @@ class Outbox:
         fresh, self._fresh = self._fresh, []
         for write in fresh:
             write.sent_s = now_s
-        for write in self._by_object.values():
-            if now_s - write.sent_s >= REPUBLISH_S:
-                write.sent_s = now_s
-                fresh.append(write)
+        for write in self._writes.overdue(now_s):
+            write.sent_s = now_s
+            fresh.append(write)
         return [(write.decision, write.trace) for write in fresh]
 
     def next_overdue_s(self) -> float | None:
         """When the next decision must be published again."""
-        return min((write.sent_s + REPUBLISH_S for write in self._by_object.values()), default=None)
+        return self._writes.next_overdue_s()
 
     def publish_again(self) -> None:
         """Nobody knows what of the last :meth:`take` arrived: the next one repeats everything under way."""
-        for write in self._by_object.values():
+        for write in self._writes:
             write.sent_s = 0.0
 
     def settle(self, result: Result, shown_version: str, now_s: float) -> tuple[Write, bool] | None:
@@ -92,58 +84,44 @@ class Outbox:
         Answers the write and whether it is over (the object may be looked at again); None for a decision that is not
         (any more) of interest.
         """
-        write = self._by_id.get(result.id)
+        write = self._writes.unheard(result.id)
         if write is None:
             return None
-        object_ = write.object
         if result.outcome == "done":
-            self._failures.pop(object_, None)
-            self._not_before.pop(object_, None)
+            self._pauses.over(write.key)
             write.settled = result.resource_version
             if not result.resource_version:
                 # Done before, at an unknown version: the stream will show it; do not ask again meanwhile.
-                self._not_before[object_] = now_s + FIRST_PAUSE_S
+                self._pauses.hold(write.key, now_s)
             elif not at_least(shown_version, result.resource_version):
                 return write, False
-            self._forget(write)
-            return write, True
-        self._forget(write)
-        failures = self._failures[object_] = self._failures.get(object_, 0) + 1
-        if result.outcome != "conflict" or failures > FREE_TRIES:
-            wait = min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE_S)
-            self._not_before[object_] = now_s + wait
+        else:
+            self._pauses.failed(write.key, now_s, free=FREE_TRIES if result.outcome == "conflict" else 0)
+        self._writes.end(write.key)
         return write, True
 
     def written_for(self, decision_id: str) -> str:
         """The object of a decision under way, or ``""``."""
-        write = self._by_id.get(decision_id)
-        return write.object if write is not None else ""
+        write = self._writes.unheard(decision_id)
+        return write.key if write is not None else ""
 
     def seen(self, object_: str, version: str) -> bool:
         """The state stream shows the object at ``version``; True if its write is over with that."""
-        if object_ not in self._failures:
-            self._not_before.pop(object_, None)
-        write = self._by_object.get(object_)
+        self._pauses.seen(object_)
+        write = self._writes.of(object_)
         if write is None or not write.settled or not at_least(version, write.settled):
             return False
-        self._forget(write)
+        self._writes.end(object_)
         return True
 
     def gone(self, object_: str) -> None:
         """The object is deleted: nothing about it is under way any more."""
-        write = self._by_object.get(object_)
-        if write is not None:
-            self._forget(write)
-        self._failures.pop(object_, None)
-        self._not_before.pop(object_, None)
+        self._writes.end(object_)
+        self._pauses.over(object_)
 
     def under_way(self) -> Iterable[Write]:
         """Every write that is not over."""
-        return self._by_object.values()
-
-    def _forget(self, write: Write) -> None:
-        self._by_object.pop(write.object, None)
-        self._by_id.pop(write.decision.id, None)
+        return self._writes
 
 
 def at_least(shown: str, wanted: str) -> bool:

@@ -22,6 +22,7 @@ from koord.kube.meta import now_rfc3339, parse_time
 from koord.kube.protocol.trace import TRACEPARENT
 from koord.kube.resources import POD_GROUPS
 from koord.runtime.host import Host
+from koord.runtime.underway import Pauses, UnderWay, Write
 from koord.scheduler import metrics
 from koord.scheduler.gang.census import Census
 from koord.scheduler.gang.phases import TERMINAL, changes, stale, step
@@ -45,10 +46,8 @@ class PodGroupController:
         self._groups: dict[str, PodGroup] = {}
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
-        self._under_way: dict[str, tuple[str, float]] = {}
-        self._key_of: dict[str, str] = {}
-        self._retry: dict[str, tuple[float, float]] = {}
-        """By key: when a write that was not taken is made again, and how long it waited."""
+        self._writes: UnderWay[Write] = UnderWay(PATIENCE_S)
+        self._pauses = Pauses(FIRST_BACKOFF_S, LAST_BACKOFF_S)
         self._numbers = 0
         self._lease: KvLease | None = None
         self._task: asyncio.Task[None] | None = None
@@ -89,14 +88,14 @@ class PodGroupController:
     def on_pod_group(self, change: Change[PodGroup]) -> None:
         """A PodGroup came, changed or went."""
         key = change.key
-        self._forget_write(key)
+        self._writes.end(key)
         if change.new is None:
             self._groups.pop(key, None)
-            self._retry.pop(key, None)
+            self._pauses.over(key)
             self._dirty.discard(key)
             return
         if change.old is None or change.old.status != change.new.status:
-            self._retry.pop(key, None)
+            self._pauses.over(key)
         self._groups[key] = change.new
         self._touch(key)
 
@@ -107,24 +106,17 @@ class PodGroupController:
 
     def _on_result(self, result: Result) -> None:
         """The state stream tells the good news; the bad is tried again, later each time."""
-        key = self._key_of.get(result.id)
-        if key is None or result.outcome == "done":
+        write = self._writes.unheard(result.id)
+        if write is None or result.outcome == "done":
             return
-        self._forget_write(key)
-        self._host.log.info("a PodGroup was not written", key=key, outcome=result.outcome, reason=result.reason)
-        if key in self._groups and result.outcome != "gone":
-            self._back_off(key)
+        self._host.log.info("a PodGroup was not written", key=write.key, outcome=result.outcome, reason=result.reason)
+        self._failed(write, again=result.outcome != "gone")
 
-    def _back_off(self, key: str) -> None:
-        _, waited = self._retry.get(key, (0.0, 0.0))
-        wait = min(max(FIRST_BACKOFF_S, waited * 2), LAST_BACKOFF_S)
-        self._retry[key] = (time.monotonic() + wait, wait)
-        self._touch(key)
-
-    def _forget_write(self, key: str) -> None:
-        held = self._under_way.pop(key, None)
-        if held is not None:
-            self._key_of.pop(held[0], None)
+    def _failed(self, write: Write, *, again: bool = True) -> None:
+        self._writes.end(write.key)
+        if again and write.key in self._groups:
+            self._pauses.failed(write.key, time.monotonic())
+            self._touch(write.key)
 
     # Out ------------------------------------------------------------------------------------------------------------
 
@@ -132,8 +124,7 @@ class PodGroupController:
         while True:
             lease = self._lease = self._host.lease(ROLE)
             await lease.acquire()
-            for key in list(self._under_way):
-                self._forget_write(key)
+            self._writes.clear()
             self._dirty.update(self._groups)
             while lease.held:
                 await self._write()
@@ -143,9 +134,9 @@ class PodGroupController:
     async def _sleep(self) -> None:
         """Until something changed or is due; changes come in bursts and are gathered."""
         now = time.monotonic()
-        due = [at for key, (at, _) in self._retry.items() if key in self._dirty and key not in self._under_way]
-        due += [at + PATIENCE_S for _, at in self._under_way.values()]
-        wait = min([1.0, *(at - now for at in due)])
+        waits = [self._pauses.left_s(key, now) for key in self._dirty if key not in self._writes]
+        overdue = self._writes.next_overdue_s()
+        wait = min([1.0, *waits, *(() if overdue is None else (overdue - now,))])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(wait, 0.01)):
                 await self._wake.wait()
@@ -154,22 +145,19 @@ class PodGroupController:
 
     async def _write(self) -> None:
         now = time.monotonic()
-        for key, (_, since) in list(self._under_way.items()):
-            if now - since >= PATIENCE_S:  # its result is lost and nothing was seen of it
-                self._forget_write(key)
-                self._touch(key)
+        for write in self._writes.overdue(now):  # its result is lost and nothing was seen of it
+            self._writes.end(write.key)
+            self._touch(write.key)
         patches: list[tuple[Patch, TraceContext]] = []
         for key in list(self._dirty):
-            retry_at, _ = self._retry.get(key, (0.0, 0.0))
-            if key in self._under_way or retry_at > now:
+            if key in self._writes or self._pauses.left_s(key, now):
                 continue
             self._dirty.discard(key)
             patch = self._patch(key)
             if patch is None:
-                self._retry.pop(key, None)
+                self._pauses.over(key)
                 continue
-            self._under_way[key] = (patch.id, now)
-            self._key_of[patch.id] = key
+            self._writes.begin(Write(key, patch.id, now))
             patches.append((patch, self._trace(key)))
         if not patches:
             return
@@ -178,10 +166,9 @@ class PodGroupController:
         except BusError as error:
             self._host.log.warning("the bus does not take PodGroup writes, they wait", error=str(error))
             for patch, _ in patches:
-                unsent = self._key_of.get(patch.id)
+                unsent = self._writes.unheard(patch.id)
                 if unsent is not None:
-                    self._forget_write(unsent)
-                    self._back_off(unsent)
+                    self._failed(unsent)
         else:
             metrics.pod_group_writes.inc(len(patches))
 
