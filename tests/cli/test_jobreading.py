@@ -19,6 +19,8 @@ from koord.cli.errors import CommandError
 from koord.cli.jobreading import read
 from koord.cli.state import Reader
 from koord.contracts.asks import BindingsSettled, ExplainPod, PodExplanation, SettleBindings
+from koord.contracts.codec import encode
+from koord.contracts.quota import QuotaRuntime
 from koord.kube.resources import BY_TOKEN, ELASTIC_QUOTAS, PODS, QUEUE_UNITS, QUEUES, Resource
 from tests.gateway.conftest import ApiProcess
 
@@ -90,6 +92,18 @@ async def test_only_what_belongs_to_the_job_is_read(
     assert (answer["kind"], answer["phase"], answer["message"]) == ("Job", "Enqueued", "limited")
     assert [(row["name"], row["max"]) for row in answer["quota"]] == [("team", "9"), ("org", "7")]
     assert answer["pods"] == [{"status": "Pending", "count": 1, "example": "ml/train-0"}]
+
+
+async def test_what_the_queue_is_held_to_is_read_from_what_was_published_last(
+    nats_url: str, cluster: str, published: State
+) -> None:
+    await published.waiting_job()
+    assert (await told(nats_url, cluster))["quota"][0]["now"] == "9"
+    bus = published.bus
+    for ceiling in ("1", "3/2"):
+        message = encode(QuotaRuntime("_", 1, [], ceiling, by_runtime=False))
+        await bus.publish_acked(bus.subjects.quota_runtime("_"), message)
+    assert (await told(nats_url, cluster))["quota"][0]["now"] == "13500m"
 
 
 async def test_whoever_is_silent_is_named(nats_url: str, cluster: str, published: State) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from rich.console import Console
 from koord.cli import output
 from koord.cli.commands.trace import waterfall
 from koord.cli.errors import CommandError
-from koord.cli.jobview import explain
+from koord.cli.jobview import QueueRule, explain
 from koord.cli.output import listing, show
 from koord.cli.views import by_resource, queues, readable, running_of
 
@@ -166,6 +167,22 @@ def test_explain_job_goes_by_what_the_quota_may_use_now() -> None:
     leaf["spec"]["min"] = {"cpu": "8"}
     [row] = explain("ml", "train", *waiting_job("team", "3"), QUEUES, [leaf], [])["quota"]
     assert (row["now"], row["short"]) == ("8", "")
+
+
+def test_explain_job_goes_by_what_the_queue_is_held_to() -> None:
+    leaf = quota("team", {"cpu": "10"}, {"cpu": "4"})
+    leaf["metadata"]["annotations"] = {"quota.scheduling.koordinator.sh/runtime": '{"cpu":"6"}'}
+
+    def told(asks: str, rule: QueueRule) -> tuple[Any, ...]:
+        found = explain("ml", "train", *waiting_job("team", asks), QUEUES, [leaf], [], rule)
+        [row] = found["quota"]
+        return row["now"], row["short"], any("can never fit" in note for note in found["notes"])
+
+    assert told("3", QueueRule(by_runtime=False)) == ("10", "", False)
+    assert told("13", QueueRule(Fraction(3, 2), by_runtime=False)) == ("15", "2", False)
+    assert told("16", QueueRule(Fraction(3, 2), by_runtime=False)) == ("15", "5", True)
+    assert told("3", QueueRule(Fraction(1, 2))) == ("5", "2", False)
+    assert told("6", QueueRule(Fraction(1, 2))) == ("5", "5", True)
 
 
 def test_explain_job_counts_its_own_pods() -> None:

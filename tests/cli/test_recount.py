@@ -31,6 +31,8 @@ def pod(name: str, node: str = "n", **more: Any) -> bytes:
     meta = {"name": name, "namespace": more.get("namespace", "ns"), "labels": {}, "annotations": {}}
     if "quota" in more:
         meta["labels"] = {f"{LABEL}/name": more["quota"]}
+    if "labels" in more:
+        meta["labels"] |= more["labels"]
     if "unit" in more:
         meta["annotations"] = {"koord-queue/related-queueunit": more["unit"]}
     spec = {"nodeName": node, "containers": [{"resources": {"requests": {"cpu": more.get("cpu", "1500m")}}}]}
@@ -63,6 +65,25 @@ def test_a_pod_is_charged_to_its_quota_and_all_above_it() -> None:
         "quota/top": {"cpu": 1500},
         "admitted/top": {"cpu": 1500},
     }
+
+
+@pytest.mark.parametrize(
+    ("labels", "charged"),
+    [
+        ({f"{LABEL}/preemptible": "false"}, True),
+        ({"quota.scheduling.alibabacloud.com/preemptible": "false"}, True),
+        ({f"{LABEL}/preemptible": "true", "quota.scheduling.alibabacloud.com/preemptible": "false"}, False),
+        ({f"{LABEL}/preemptible": "no"}, False),
+    ],
+)
+def test_a_pod_that_must_not_be_preempted_uses_what_its_own_quota_guarantees(
+    labels: dict[str, str], charged: bool
+) -> None:
+    quotas = [quota("top"), quota("leaf", "top")]
+    found = used(pods=[pod("a", quota="leaf", labels=labels), pod("b", quota="leaf")], quotas=quotas)
+    guaranteed = {name: sums for name, sums in found.items() if name.startswith("guaranteed/")}
+    assert guaranteed == ({"guaranteed/leaf": {"cpu": 1500}} if charged else {})
+    assert "guaranteed/none" not in used(pods=[pod("a", quota="none", labels=labels)], quotas=quotas)
 
 
 def test_a_unit_stands_for_its_pods_where_admissions_are_counted() -> None:

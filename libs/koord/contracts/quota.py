@@ -24,11 +24,13 @@ class QuotaState(msgspec.Struct, frozen=True, omit_defaults=True):
 class QuotaRuntime(msgspec.Struct, frozen=True, omit_defaults=True):
     """All quotas of one tree; ``version`` grows with each computation of one leader.
 
-    ``ceiling``: max times this (a whole number or ``a/b``) is the most that is ever admitted to a queue.
+    ``ceiling``: max times this (a whole number or ``a/b``) is the most that is ever admitted to a queue; with
+    ``by_runtime`` no more than the larger of min and runtime is, either.
     """
 
     tree: str
     version: int
     quotas: list[QuotaState]
     ceiling: str = "1"
+    by_runtime: bool = True
     v: int = 1

@@ -4,10 +4,11 @@ Nothing here lists a whole cluster. A job that the bus does not show is asked fo
 gateway to tell of it; and what is old or unanswered is said, so that nobody takes silence for an answer.
 """
 
+from fractions import Fraction
 from typing import Any
 
 from koord.cli.errors import CommandError
-from koord.cli.jobview import explain
+from koord.cli.jobview import QueueRule, explain
 from koord.cli.state import ANY, Reader, Silent
 from koord.cli.views import queue_of
 from koord.contracts.asks import BindingsSettled, ExplainPod, PodExplanation, SettleBindings
@@ -37,7 +38,8 @@ async def read(reader: Reader, namespace: str, name: str) -> Object:
     queue = next((queue_of(unit) for unit in units if _consumer(unit) == name), "")
     queues = await reader.some(resources.QUEUES, ANY, queue) if queue else []
     try:
-        told = explain(namespace, name, jobs, units, queues, await _chain(reader, queue), pods)
+        rule = await _rule(reader)
+        told = explain(namespace, name, jobs, units, queues, await _chain(reader, queue), pods, rule)
     except CommandError as error:
         raise CommandError("; ".join((str(error), *filter(None, notes)))) from error
     waiting = next((group["example"] for group in told["pods"] if group["status"] == "Pending"), "")
@@ -61,6 +63,12 @@ async def _chain(reader: Reader, name: str) -> list[Object]:
             break
         name = (found[name]["metadata"].get("labels") or {}).get(quota_keys.PARENT) or ""
     return list(found.values())
+
+
+async def _rule(reader: Reader) -> QueueRule:
+    """What the quota service holds the queue to, as it published it last; else what it does by default."""
+    told = await reader.runtimes()
+    return QueueRule() if told is None else QueueRule(Fraction(told.ceiling), told.by_runtime)
 
 
 async def _gateway(reader: Reader) -> str:

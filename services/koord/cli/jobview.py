@@ -1,7 +1,8 @@
 """What ``koord explain job`` says: a job's queue unit, its way up the quota tree, and its pods."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 from koord.accounting.requests import amounts, resource_list
 from koord.cli.errors import CommandError
@@ -14,6 +15,14 @@ from koord.kube.resources import BY_TOKEN
 Object = dict[str, Any]
 Level = tuple[str, dict[str, int], dict[str, int], dict[str, int]]
 
+
+class QueueRule(NamedTuple):
+    """How much the queue may admit of a quota: max times ``ceiling``, ``by_runtime`` no more than min or runtime."""
+
+    ceiling: Fraction = Fraction(1)
+    by_runtime: bool = True
+
+
 _WAITING = frozenset(("Enqueued", "TimeoutBackoff"))
 
 
@@ -25,6 +34,7 @@ def explain(
     queues: Iterable[Object],
     quotas: Iterable[Object],
     pods: Iterable[Object],
+    rule: QueueRule = QueueRule(),  # noqa: B008 - it never changes
 ) -> Object:
     """All that is known of a job and why it waits; CommandError if there is no such job."""
     found = [
@@ -52,13 +62,13 @@ def explain(
     elif queue:
         notes.append(f"queue {queue}")
     asks = {key: amount for key, amount in _readable_amounts(request).items() if amount}
-    levels = list(_levels(queue, by_name)) if unit else []
+    levels = list(_levels(queue, by_name, rule)) if unit else []
     if phase in _WAITING:
         never = [
             f"it can never fit: it asks for more {resource} than the max of quota {quota}"
             for quota, limit, _, _ in levels
             for resource, amount in asks.items()
-            if amount > limit.get(resource, amount)
+            if amount > _times(limit.get(resource, amount), rule.ceiling)
         ]
         if not never and status.get("attempts") and notes[-1] == f"queue {queue}":
             notes[-1] += f", attempts so far {status['attempts']}; tried again when room comes free"
@@ -116,27 +126,34 @@ def _readable_amounts(resources: Object) -> dict[str, int]:
     return found
 
 
-def _levels(quota: str, by_name: dict[str, Object]) -> Iterator[Level]:
+def _levels(quota: str, by_name: dict[str, Object], rule: QueueRule) -> Iterator[Level]:
     """The quotas of a chain, leaf first: name, max, what it may use now and what it uses, in base units."""
     seen: set[str] = set()
     while quota in by_name and quota not in seen:
         seen.add(quota)
         item = by_name[quota]
         limit = _readable_amounts((item.get("spec") or {}).get("max") or {})
-        yield quota, limit, _now(item, limit), _readable_amounts((item.get("status") or {}).get("used") or {})
+        yield quota, limit, _now(item, limit, rule), _readable_amounts((item.get("status") or {}).get("used") or {})
         quota = (item["metadata"].get("labels") or {}).get(quota_keys.PARENT) or ""
 
 
-def _now(item: Object, limit: dict[str, int]) -> dict[str, int]:
-    """The larger of min and runtime; max where no runtime is shown."""
+def _now(item: Object, limit: dict[str, int], rule: QueueRule) -> dict[str, int]:
+    """What the queue may admit by its rule; by max where no runtime is shown."""
+    most = {key: _times(amount, rule.ceiling) for key, amount in limit.items()}
+    if not rule.by_runtime:
+        return most
     try:
         runtime = quota_keys.resource_list(item["metadata"].get("annotations") or {}, quota_keys.RUNTIME)
         if runtime is None:
-            return limit
+            return most
         least, shown = _readable_amounts((item.get("spec") or {}).get("min") or {}), amounts(runtime)
     except (quota_keys.AnnotationError, QuantityError):
-        return limit
-    return {key: min(amount, max(least.get(key, 0), shown.get(key, 0))) for key, amount in limit.items()}
+        return most
+    return {key: min(amount, max(least.get(key, 0), shown.get(key, 0))) for key, amount in most.items()}
+
+
+def _times(amount: int, ceiling: Fraction) -> int:
+    return amount * ceiling.numerator // ceiling.denominator
 
 
 def _rows(level: Level, asks: dict[str, int], *, waits: bool) -> Iterator[Object]:

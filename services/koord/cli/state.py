@@ -17,7 +17,8 @@ from koord.bus.questions import ask
 from koord.bus.statecache import StateCache
 from koord.cli.clusters import ClusterFile
 from koord.cli.errors import CommandError
-from koord.contracts.codec import ContractError
+from koord.contracts.codec import ContractError, decode
+from koord.contracts.quota import QuotaRuntime
 from koord.contracts.state import HEADER, parse_header
 from koord.kube import resources
 from koord.kube.protocol.trace import TRACEPARENT
@@ -129,6 +130,19 @@ class Reader:
                 return (await api.list(_api_name(resource), namespace or None))[0]
         except ApiError as error:
             raise CommandError(f"neither the bus nor the API server answers: {error.message}") from error
+
+    async def runtimes(self) -> QuotaRuntime | None:
+        """What the quota service published last of some tree; None: nothing, or it cannot be read."""
+        if self._bus is None:
+            return None
+        subjects = self._bus.subjects
+        try:
+            stored = await read_stored(
+                self._bus, subjects.quota_stream, subjects.quota_runtime_all, 1, most=1, timeout=_READ_S
+            )
+            return decode(QuotaRuntime, stored[0].body) if stored else None
+        except (BusError, ContractError):
+            return None
 
     async def state_age_s(self) -> float | None:
         """How long ago the state on the bus changed last; None: not known."""

@@ -68,7 +68,7 @@ class Keeper:
             self._limit_of,
             self._shares.guarantee,
             self._shares.weight,
-            str(self._rules.limits.ceiling),
+            self._rules.limits,
         )
 
     # Changes ------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from koord.kube.protocol.quota import (
 )
 from koord.kube.quotas import ElasticQuota
 from koord.quota.inforce import InForce
+from koord.quota.limits import LimitRules
 from koord.quota.usage import LARGEST, Level, Sums, Usage
 from koord.quota.writeback import patch_of
 
@@ -36,9 +37,9 @@ class Showing:
         limit_of: Of,
         guarantee_of: Callable[[str], tuple[Mapping[str, int], Mapping[str, int]]],
         weight_of: Callable[[str], Mapping[str, int]],
-        ceiling: str,
+        limits: LimitRules,
     ) -> None:
-        self._quotas, self._usage, self._ceiling = quotas, usage, ceiling
+        self._quotas, self._usage, self._limits = quotas, usage, limits
         self._runtime_of, self._limit_of, self._guarantee_of = runtime_of, limit_of, guarantee_of
         self._weight_of = weight_of
         self._sums: dict[str, Sums] = {}
@@ -103,7 +104,8 @@ class Showing:
             else:
                 del self._published[tree]  # told once that it is gone
             self._version += 1
-            messages.append(QuotaRuntime(tree, self._version, states, self._ceiling))
+            ceiling, by_runtime = str(self._limits.ceiling), self._limits.by_runtime
+            messages.append(QuotaRuntime(tree, self._version, states, ceiling, by_runtime))
         return messages
 
     def unpublished(self, message: QuotaRuntime) -> None:

@@ -3,7 +3,8 @@
 It shares no code with the services on purpose, as the checker beside it does: its own reading of requests, of which
 quota a pod belongs to and of the chain above it. The ledger's names of things are all it knows of koord
 (docs/ledger.md): ``node/<name>`` is charged with what live assigned pods ask for, ``quota/<name>`` with what pods of
-the quota and of all below it ask for, ``admitted/<name>`` with what admitted QueueUnits ask for and with the pods that
+the quota and of all below it ask for, ``guaranteed/<name>`` with what those pods of the quota itself ask for that must
+not be preempted, ``admitted/<name>`` with what admitted QueueUnits ask for and with the pods that
 no unit stands for. The same template is counted once, so 50,000 pods take about a second.
 """
 
@@ -20,6 +21,7 @@ from koord.localcluster.clusterapi import ClusterApi
 DEFAULT = "koordinator-default-quota"
 _NAME = "quota.scheduling.koordinator.sh/name"
 _LEGACY_NAME = "alibabacloud.com/quota-name"
+_PREEMPTIBLE = ("quota.scheduling.koordinator.sh/preemptible", "quota.scheduling.alibabacloud.com/preemptible")
 _PARENT = "quota.scheduling.koordinator.sh/parent"
 _NAMESPACES = "quota.scheduling.koordinator.sh/namespaces"
 _UNIT = ("koord-queue/related-queueunit", "kube-queue/related-queueunit")
@@ -187,8 +189,13 @@ class Recount:
         request = self._request(spec)
         self._charge(f"node/{spec.node_name}", request)
         asked = {name: amount for name, amount in request.items() if name != "pods"}
+        labels = meta.labels or {}
         owned = any((meta.annotations or {}).get(key) for key in _UNIT)
-        for quota in self._chain(self._quota_of_pod(meta.labels or {}, meta.namespace)):
+        chain = self._chain(self._quota_of_pod(labels, meta.namespace))
+        said = [labels[key] for key in _PREEMPTIBLE if labels.get(key)]
+        if chain and said[:1] == ["false"]:
+            self._charge(f"guaranteed/{chain[0]}", asked)
+        for quota in chain:
             self._charge(f"quota/{quota}", asked)
             if not owned:
                 self._charge(f"admitted/{quota}", asked)
