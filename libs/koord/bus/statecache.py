@@ -33,6 +33,7 @@ from koord.bus.connection import Bus
 from koord.bus.livenotes import LiveNotes
 from koord.bus.ordered import OrderedReader
 from koord.bus.streams import state_life
+from koord.bus.telling import Telling
 from koord.bus.unseen import Unseen
 from koord.contracts.codec import ContractError
 from koord.contracts.state import HEADER, parse_header
@@ -51,7 +52,6 @@ NOTES_S = 5.0
 
 _objects = gauge("koord_bus_state_objects", "Objects held by a state cache", ("resource",))
 _replays = counter("koord_bus_state_replays", "Replays of a state cache", ("resource",))
-_bad = counter("koord_bus_state_bad_bodies", "State messages that did not decode", ("resource",))
 
 
 class StateCache(Generic[T]):
@@ -84,17 +84,16 @@ class StateCache(Generic[T]):
         self._bad: dict[str, str] = {}
         self._decode = msgspec.json.Decoder(type_).decode
         self._type_name = getattr(type_, "__name__", str(type_))
-        self._on_change = on_change
-        self._on_batch = on_batch
-        self._on_bad = on_bad
+        self._telling = Telling(self.token, on_change, on_batch, on_bad)
         self._on_epoch = on_epoch
         self._filter = key_filter
         self._keep_raw = keep_raw
-        self._batch: list[Change[T]] = []
         self._listed_epoch = ""
         self._seen: set[str] | None = set()
         self._replaying = True
         self._caught_up = False
+        # Everything is told anew in a new epoch, what did not change included.
+        self._anew = False
         self._processed = 0
         self._synced = asyncio.Event()
         self._mark = ""
@@ -182,6 +181,7 @@ class StateCache(Generic[T]):
             self.epoch = epoch
             self._listed_epoch = ""
             self._processed = 0
+            self._anew = True
             self._bad.clear()
             self._notes.clear()
             self._reader.forget()
@@ -201,7 +201,7 @@ class StateCache(Generic[T]):
         try:
             type_, version, epoch = parse_header(header_value(headers, _HEADER) or "")
         except ContractError as error:
-            self._report(key, error)
+            self._telling.report(key, error)
             return
         if key == MARKER:
             self._mark = mark_of(body)
@@ -232,7 +232,7 @@ class StateCache(Generic[T]):
             new = self._decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             self._bad[key] = version
-            self._report(key, ContractError(f"{self.token} {key}: {self._type_name}: {error}"))
+            self._telling.report(key, ContractError(f"{self.token} {key}: {self._type_name}: {error}"))
             return
         self._changed(key, new, version, epoch, body, sequence)
 
@@ -263,7 +263,7 @@ class StateCache(Generic[T]):
         else:
             assert new is not None
             self._changed(key, new, version, epoch, body, LIVE)
-        if len(self._batch) == 1:
+        if self._telling.begun:
             loop.call_soon(self.pause)
 
     def caught_up(self) -> None:
@@ -275,13 +275,7 @@ class StateCache(Generic[T]):
     def pause(self) -> None:
         """The end of a slice."""
         self._progress.set()
-        if self._batch:
-            batch, self._batch = self._batch, []
-            if self._on_batch is not None:
-                try:
-                    self._on_batch(batch)
-                except Exception:
-                    log.exception("on_batch failed", resource=self.token, changes=len(batch))
+        self._telling.flush()
         _objects.labels(self.token).set(len(self.items))
 
     # Inside -------------------------------------------------------------------------------------------------------
@@ -314,8 +308,8 @@ class StateCache(Generic[T]):
         return self._bus.clustered and self._notes.is_past(key, type_, version, held)
 
     def _stored_twice(self, type_: str, key: str, version: str) -> bool:
-        """Whether it was sent again although it had been stored; during a replay everything may have to be told."""
-        if self._replaying:
+        """Whether it was sent again although it had been stored."""
+        if self._anew:
             return False
         if type_ == "DELETED":
             return key not in self.items and self._notes.is_past(key, type_, version, None)
@@ -330,7 +324,9 @@ class StateCache(Generic[T]):
         if self._keep_raw:
             self.raw[key] = body
         replay = self._replaying and sequence != LIVE
-        self._tell(Change("ADDED" if old is None else "MODIFIED", key, old, new, version, sequence, epoch, replay))
+        self._telling.tell(
+            Change("ADDED" if old is None else "MODIFIED", key, old, new, version, sequence, epoch, replay)
+        )
 
     def _deleted(self, key: str, version: str, epoch: str, body: bytes, sequence: int) -> None:
         if self._bus.clustered and sequence != LIVE:
@@ -343,10 +339,10 @@ class StateCache(Generic[T]):
             try:
                 old = self._decode(body)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                self._report(key, ContractError(f"{self.token} {key} (tombstone): {self._type_name}: {error}"))
+                self._telling.report(key, ContractError(f"{self.token} {key} (tombstone): {self._type_name}: {error}"))
                 return
         replay = self._replaying and sequence != LIVE
-        self._tell(Change("DELETED", key, old, None, version, sequence, epoch, replay))
+        self._telling.tell(Change("DELETED", key, old, None, version, sequence, epoch, replay))
 
     def _finish(self) -> None:
         """The picture is complete: sweep what the stream does not hold any more."""
@@ -355,9 +351,9 @@ class StateCache(Generic[T]):
                 old = self.items.pop(key)
                 self.raw.pop(key, None)
                 version = self._versions.pop(key, "")
-                self._tell(Change("DELETED", key, old, None, version, 0, self.epoch, True, swept=True))
+                self._telling.tell(Change("DELETED", key, old, None, version, 0, self.epoch, True, swept=True))
         self._seen = None
-        self._replaying = False
+        self._replaying = self._anew = False
         self._progress.set()
         if self._reminder is not None:
             self._reminder.cancel()
@@ -379,25 +375,6 @@ class StateCache(Generic[T]):
         wait = self._unseen.next_look(loop.time())
         self._second_look = None if wait is None else loop.call_later(wait, self.replay, "objects were not seen again")
         return gone
-
-    def _tell(self, change: Change[T]) -> None:
-        if self._on_batch is not None:
-            self._batch.append(change)
-        if self._on_change is not None:
-            try:
-                self._on_change(change)
-            except Exception:
-                log.exception("on_change failed", resource=self.token, key=change.key, kind=change.kind)
-
-    def _report(self, key: str, error: ContractError) -> None:
-        _bad.labels(self.token).inc()
-        if self._on_bad is None:
-            log.warning("a state message does not decode, the last good version stays", key=key, error=str(error))
-            return
-        try:
-            self._on_bad(key, error)
-        except Exception:
-            log.exception("on_bad failed", resource=self.token, key=key)
 
     def _remind_later(self) -> None:
         self._reminder = asyncio.get_running_loop().call_later(10.0, self._remind)
