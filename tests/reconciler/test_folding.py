@@ -45,10 +45,13 @@ def pod(
     return msgspec.json.decode(json.dumps(body), type=PodSight)
 
 
-def quota(name: str, parent: str = "", max_: dict[str, str] | None = None) -> ElasticQuota:
+def quota(
+    name: str, parent: str = "", max_: dict[str, str] | None = None, *, namespace: str = "koord", bound: str = ""
+) -> ElasticQuota:
     labels = {QUOTA + "parent": parent} if parent else {}
+    annotations = {QUOTA + "namespaces": json.dumps([bound])} if bound else {}
     body = {
-        "metadata": {"name": name, "namespace": "koord", "uid": name, "labels": labels},
+        "metadata": {"name": name, "namespace": namespace, "uid": name, "labels": labels, "annotations": annotations},
         "spec": {"max": max_ or {"cpu": "4"}},
     }
     return msgspec.json.decode(json.dumps(body), type=ElasticQuota)
@@ -239,7 +242,7 @@ def test_a_pod_that_was_charged_elsewhere_moves_when_its_quota_appears(folder: F
     assert isinstance(moved, PodSeen)
     assert (moved.recharge, moved.resource_version) == (True, "1")
     assert items(moved) == ["quota/team", "quota/top", "admitted/team", "admitted/top"]
-    # Its quota changes and goes: what is stored stays.
+    # Its quota changes and goes: that is not for those who look for strays.
     folder.quota(quota("team", parent="top"), quota("team", parent="leaf"), 3.0)
     folder.quota(quota("team", parent="leaf"), None, 4.0)
     assert folder.strays() == []
@@ -278,6 +281,57 @@ def test_those_who_ended_do_not_move(folder: Folder) -> None:
     assert folder.strays() == []
 
 
+def test_who_is_charged_along_a_way_that_is_another_now_is_charged_anew(folder: Folder) -> None:
+    pods = [pod(node="n1", quota="leaf", uid=f"p{n}") for n in range(2)]
+    admitted = unit(admitted=True, uid="j")
+    admitted.metadata.labels = {QUOTA + "name": "leaf"}
+
+    def moved() -> dict[str, list[str]]:
+        found: list[Any] = folder.moved(pods, [admitted])
+        assert all(one.recharge for one in found)
+        return {one.uid: items(one) for one in found}
+
+    folder.quota(None, quota("other"), 0.0)
+    for one in pods:
+        folder.pod(None, one, "1", 0.0)
+    folder.unit(None, admitted, "1", 0.0)
+    moved()
+    assert moved() == {}
+    folder.quota(quota("leaf", parent="top"), quota("leaf", parent="other"), 1.0)
+    way = ["quota/leaf", "quota/other", "admitted/leaf", "admitted/other"]
+    assert moved() == {"p0": way, "p1": way, "j": ["admitted/leaf", "admitted/other"]}
+    assert moved() == {}
+    # Above it something moves, too.
+    folder.quota(quota("other"), quota("other", parent="top"), 2.0)
+    assert moved()["j"] == ["admitted/leaf", "admitted/other", "admitted/top"]
+    # A way that is broken moves nobody: a cycle, a parent that is gone, no default quota.
+    folder.quota(quota("other", parent="top"), quota("other", parent="leaf"), 3.0)
+    assert moved() == {}
+    folder.quota(quota("other", parent="leaf"), None, 4.0)
+    assert moved() == {}
+    folder.quota(quota("leaf", parent="other"), None, 5.0)
+    assert moved() == {}
+    # The pods of a quota that is gone are the default quota's; the unit that names it is nobody's, and stands.
+    folder.quota(None, default(), 6.0)
+    folder.quota(quota("top"), None, 6.5)
+    home = "koordinator-default-quota"
+    assert moved() == {name: [f"quota/{home}", f"admitted/{home}"] for name in ("p0", "p1")}
+
+
+def test_a_quota_bound_to_a_namespace_takes_the_pods_that_name_none(folder: Folder) -> None:
+    folder.quota(None, default(), 0.0)
+    (one,) = pods = [pod(node="n1")]
+    folder.pod(None, one, "1", 0.0)
+    folder.quota(None, quota("bound", bound="ns"), 1.0)
+    (seen,) = folder.moved(pods, [])
+    assert items(seen)[0] == "quota/bound"
+    folder.quota(None, quota("ns", namespace="ns"), 2.0)
+    (seen,) = folder.moved(pods, [])
+    assert items(seen)[0] == "quota/ns"
+    folder.quota(None, quota("none of it"), 3.0)
+    assert folder.moved(pods, []) == []
+
+
 def test_a_record_that_charges_the_default_quota_is_astray_if_it_belongs_elsewhere(folder: Folder) -> None:
     (seen,) = folder.pod(None, pod(node="n1", quota="leaf"), "1", 0.0)
     assert isinstance(seen, PodSeen)
@@ -285,7 +339,7 @@ def test_a_record_that_charges_the_default_quota_is_astray_if_it_belongs_elsewhe
     for takes, expected in (
         (node_only, True),
         ((*node_only, Take("quota/koordinator-default-quota", {"cpu": 1000})), True),
-        ((*node_only, Take("quota/deleted", {"cpu": 1000})), False),  # records stand
+        ((*node_only, Take("quota/deleted", {"cpu": 1000})), True),  # while nobody reconciled
         (seen.takes, False),
     ):
         assert folder.astray(seen.uid, takes) is expected

@@ -125,9 +125,9 @@ class Auditor:
         again = [uid for uid in missing if now - suspects[uid] >= self._suspect_s]
         self._suspects = suspects
         if astray:
-            log.warning("charged elsewhere before their quota was there, moved", count=len(astray))
+            log.warning("charged elsewhere than where they belong in the tree now, moved", count=len(astray))
             metrics.DRIFT.labels("charged elsewhere").inc(len(astray))
-            await self._tell(self._world.again(astray, recharge=True))
+            await self._tell(self._world.recharged(astray))
         stubborn = await self._put_in_order(orphans, again)
         return await self._sums(before, sums, after) or stubborn
 

@@ -11,7 +11,7 @@ import msgspec
 
 from koord.accounting.quotas import QuotaTree, QuotaTreeError
 from koord.accounting.requests import amounts
-from koord.accounting.takes import Take, budget_item, node_item, pod_takes, unit_takes
+from koord.accounting.takes import ADMITTED, QUOTA, Take, budget_item, node_item, pod_takes, unit_takes
 from koord.kube.protocol.queue import RELATED_QUEUE_UNIT, lookup
 from koord.kube.protocol.quota import DEFAULT_QUOTA, is_preemptible, quota_label
 from koord.kube.quantity import QuantityError
@@ -55,6 +55,7 @@ class Folder:
         self._late: dict[str, tuple[PodSight | UnitSight, float]] = {}
         self._strays: dict[str, tuple[PodSight | UnitSight, str]] = {}
         self._rearranged = False
+        self._regrown = False
         self._nominated: dict[str, str] = {}
 
     @property
@@ -122,9 +123,10 @@ class Folder:
     # Quotas -------------------------------------------------------------------------------------------------------
 
     def quota(self, old: ElasticQuota | None, new: ElasticQuota | None, now: float) -> list[Observation]:
-        """A quota appeared, changed or went. Records stand; those who waited for it are folded now.
+        """A quota appeared, changed or went; those who waited for it are folded now.
 
-        Those who were charged elsewhere because it was not there are moved by :meth:`strays`.
+        Those who were charged elsewhere because it was not there are moved by :meth:`strays`, those whose quota or
+        whose way up the tree is another one now by :meth:`moved`.
         """
         name = (new or old).metadata.name  # type: ignore[union-attr]  # a change has one of them
         before = self.tree.get(name)
@@ -142,7 +144,34 @@ class Folder:
         after = self.tree.get(name)
         if (before is None or after is None) or (before.parent, before.namespaces) != (after.parent, after.namespaces):
             self._rearranged = True
+            # A new one takes pods from another only by way of their namespace.
+            self._regrown |= before is not None or after is None or bool(after.namespaces) or after.namespace == name
         return self.late(now) if self._late else []
+
+    def moved(self, pods: Iterable[PodSight], units: Iterable[UnitSight]) -> list[Observation]:
+        """Those charged along a way up the tree that is another now: charged anew, as a rebuild would charge them.
+
+        Where the way is broken (no default quota, a parent is missing, a cycle) they stand as they were charged.
+        """
+        if not self._regrown:
+            return []
+        self._regrown = False
+        found: list[Observation] = []
+        for pod in pods:
+            told = self._pods.get(pod.metadata.uid)
+            if told is not None and self._elsewhere(self.tree.quota_of_pod, pod.metadata, QUOTA, told[1]):
+                found += [msgspec.structs.replace(seen, recharge=True) for seen in self._pod_seen(pod)]
+        for unit in units:
+            takes = self._units.get(unit.metadata.uid)
+            if takes is not None and self._elsewhere(self.tree.quota_of_unit, unit.metadata, ADMITTED, takes):
+                found += [msgspec.structs.replace(seen, recharge=True) for seen in self._unit_seen(unit)]
+        return found
+
+    def _elsewhere(
+        self, rule: Callable[[Mapping[str, str], str], str], meta: MetaSight, family: str, takes: tuple[Take, ...]
+    ) -> bool:
+        chain = self._chain(rule(meta.labels or _NO_LABELS, meta.namespace), meta)
+        return bool(chain) and chain != _way(takes, family)
 
     def strays(self) -> list[Observation]:
         """Those in the default quota, or in none, for which there is another now: charged anew."""
@@ -170,10 +199,16 @@ class Folder:
             self._strays.pop(one.metadata.uid, None)
 
     def astray(self, uid: str, takes: tuple[Take, ...]) -> bool:
-        """Whether these takes of its record charge the default quota or none, and it belongs to another."""
+        """Whether these takes of its record go another way up the tree than it was told, and that is whole."""
         told = self._pods.get(uid)
-        wanted = told[1] if told is not None else self._units.get(uid)
-        return wanted is not None and wanted != takes and _is_stray(takes) and not _is_stray(wanted)
+        wanted, family = (told[1], QUOTA) if told is not None else (self._units.get(uid), ADMITTED)
+        return wanted is not None and bool(way := _way(wanted, family)) and way != _way(takes, family)
+
+    def recharged(self, one: PodSight | UnitSight) -> list[Observation]:
+        """A pod with a node or an admitted unit, told as what it is now, whatever was told before."""
+        self.drop((one.metadata.uid,))
+        found = self._pod_seen(one) if isinstance(one, PodSight) else self._unit_seen(one)
+        return [msgspec.structs.replace(seen, recharge=True) for seen in found]
 
     def late(self, now: float, *, all_: bool = False) -> list[Observation]:
         """Those who waited for a quota that is there now, or waited long enough."""
@@ -340,6 +375,6 @@ class Folder:
             return ()  # no such quota, or its parents form a cycle: the node is charged, no quota is
 
 
-def _is_stray(takes: tuple[Take, ...]) -> bool:
-    quotas = {name for kind, _, name in (take.item.partition("/") for take in takes) if kind != "node"}
-    return quotas <= {DEFAULT_QUOTA}
+def _way(takes: tuple[Take, ...], family: str) -> tuple[str, ...]:
+    """The quotas that takes charge, leaf to top."""
+    return tuple([take.item[len(family) :] for take in takes if take.item.startswith(family)])

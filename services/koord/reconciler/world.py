@@ -6,13 +6,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from koord.bus.connection import Bus
 from koord.bus.statecache import Change, StateCache
 from koord.kube.quotas import ElasticQuota
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_DISRUPTION_BUDGETS, PODS, QUEUE_UNITS
-from koord.ledger.model import Folded, Observation, PodSeen, Short, UnitSeen
+from koord.ledger.model import Folded, Observation, Short
 from koord.reconciler import metrics
 from koord.reconciler.catchingup import catch_up, level
 from koord.reconciler.folding import SCHEDULER_NAMES, Folder
@@ -106,13 +104,26 @@ class World:
         self.folder.forget()
 
     def late(self) -> None:
-        """Fold those who waited for a quota long enough, and those whose quota appeared since they were charged."""
+        """Fold those who waited for a quota long enough, and those who belong to another place in the tree by now."""
         if self._collecting:
             self._add(self.folder.late(time.monotonic()))
             self._add(self.folder.strays())
+            self._add(self.folder.moved(self.pods.items.values(), self.units.items.values()))
 
-    def again(self, uids: Sequence[str], *, recharge: bool = False) -> list[Observation]:
-        """These pods and units once more: the ledger has no record of them, or a wrong one."""
+    def recharged(self, uids: Sequence[str]) -> list[Observation]:
+        """These pods and units, which are charged, as what they are now: their records go another way up the tree."""
+        wanted = set(uids)
+        found: list[Observation] = []
+        for pod in self.pods.items.values():
+            if pod.metadata.uid in wanted:
+                found += self.folder.recharged(pod)
+        for unit in self.units.items.values():
+            if unit.metadata.uid in wanted:
+                found += self.folder.recharged(unit)
+        return found
+
+    def again(self, uids: Sequence[str]) -> list[Observation]:
+        """These pods and units once more: the ledger has no record of them."""
         wanted = set(uids)
         self.folder.drop(wanted)
         now = time.monotonic()
@@ -123,9 +134,6 @@ class World:
         for unit in self.units.items.values():
             if unit.metadata.uid in wanted:
                 found += self.folder.unit(None, unit, "", now)
-        if recharge:
-            seen = (PodSeen, UnitSeen)
-            return [msgspec.structs.replace(one, recharge=True) if isinstance(one, seen) else one for one in found]
         return found
 
     def live(self, uid: str, key: str) -> bool:
