@@ -207,13 +207,13 @@ async def test_a_pod_moves_when_its_quota_appears(bed: Bed, redis_url: str) -> N
         await until(lambda: is_used(bed, **{DEFAULT: 1000, "team": 0}), "the charge to the default quota")
         await quota(bed, "team")
         await until(lambda: is_used(bed, **{DEFAULT: 0, "team": 1000}), "the pod to move")
-        # The quota goes: its pods keep what is stored, new ones go to the default quota.
+        # The quota goes: its pods are the default quota's, and so are new ones.
         await quota(bed, "team", gone=True)
         await pod_of(bed, "b", "team")
-        await until(lambda: is_used(bed, **{DEFAULT: 1000, "team": 1000}), "the new pod")
+        await until(lambda: is_used(bed, **{DEFAULT: 2000, "team": 0}), "both")
     # While nobody reconciles the quota comes back: the audit of the next one finds the pod.
     await quota(bed, "team")
     async with reconciling(bed.cluster.bus, redis_url, "r2"):
-        await until(lambda: is_used(bed, **{DEFAULT: 0, "team": 2000}), "the second pod to move", 30)
+        await until(lambda: is_used(bed, **{DEFAULT: 0, "team": 2000}), "both to move", 30)
         assert await right(bed)
     assert bed.cluster.barriers == 1
