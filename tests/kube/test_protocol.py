@@ -81,11 +81,13 @@ def test_a_missing_minimum_is_a_problem_unless_a_pod_group_governs() -> None:
     assert governed_by(waiting, 4, 30, {}).wait_s == 30.0
 
 
-def test_zero_and_negative_minimums_are_numbers() -> None:
-    for text in ("0", "-3"):
+def test_a_negative_minimum_is_zero_and_named() -> None:
+    for text, problems in (("0", []), ("-3", ['min-available: must not be negative, got "-3"; 0 is used'])):
         found = gang_of({}, {gang.NAME: "g", gang.MIN_AVAILABLE: text}, "ns")
         assert found is not None
-        assert found.min == int(text)
+        assert (found.min, [problem.rpartition("/")[2] for problem in found.problems]) == (0, problems)
+        ruled = governed_by(found, int(text), None, {})
+        assert (ruled.min, len(ruled.problems)) == (0, len(problems))
 
 
 @given(

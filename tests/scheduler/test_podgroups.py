@@ -1,5 +1,7 @@
 """The PodGroup controller in the running scheduler (spec 20 section 3.3): real NATS, real Redis."""
 
+import pytest
+
 from koord.kube.groups import PodGroupStatus
 from koord.scheduler.gang.book import GangSettings
 from koord.scheduler.gang.phases import changes, stale
@@ -82,6 +84,29 @@ async def test_gangs_without_a_minimum_stay_pending(nats_url: str, redis_url: st
             await world.pod("o0", labels={"pod-group.scheduling.sigs.k8s.io": "other"})
             await phase(world, "Scheduled", "other")
             assert world.phase("g") == "Pending"
+
+
+@pytest.mark.parametrize("minimum", [0, -3])
+async def test_no_minimum_means_that_each_goes_alone(nats_url: str, redis_url: str, cluster: str, minimum: int) -> None:
+    """Spec 20 section 4: always satisfied, so nobody waits for anybody and no claim stands or falls as a whole."""
+    async with outside(nats_url, redis_url, cluster) as world:
+        for number in range(2):
+            await world.node(f"n{number}", cpu="1")
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, FAST):
+            await world.pod_group("g", minimum)
+            for number in range(3):
+                await world.pod(f"g{number}", labels=MEMBER)
+            await until(lambda: len(world.bound) == 2, "two have room")
+            left = next(name for name in ("g0", "g1", "g2") if not world.node_of(name))
+            await until(lambda: world.told(left), "the third is told")
+            assert not any(bind.minimum for bind in world.binds)
+            await world.node("n2", cpu="1")
+            await until(lambda: world.node_of(left), "and goes when there is room")
+            await phase(world, "Pending")
+            assert [told for _, told in world.phases] == ["Pending"]
+            wrong = [f"spec.minMember: must not be negative, got {minimum}; 0 is used"] if minimum else []
+            await until(lambda: world.told("g", "InvalidGang") == wrong, "a negative one is named")
 
 
 async def test_one_replica_writes_and_the_next_takes_over(nats_url: str, redis_url: str, cluster: str) -> None:

@@ -57,8 +57,8 @@ class Claims:
         slots: tuple[Slot, ...] = ()
         if unit.group:
             gangs = self._gangs(planned)
-            strict = any(gang.ref.mode == gang_keys.STRICT for gang in gangs)
-            if strict and not all(self._book.alone(gang) for gang in gangs):
+            strict = any(self._book.whole(gang) for gang in gangs)
+            if strict:
                 slots = (Slot(f"gang/{unit.group}"),)
         return ClaimRequest(
             f"{self._incarnation}-{next(self._numbers)}",
@@ -135,7 +135,7 @@ class Claims:
         """How many of the members must be bound for each Strict gang to stand; those bound before count."""
         needed: dict[str, int] = {}
         for id_, gang in gangs.items():
-            if gang.ref.mode == gang_keys.STRICT and not self._book.alone(gang):
+            if self._book.whole(gang):
                 minimum = (gang.ref.min or 0) - len(gang.bound)
                 if minimum > 0:
                     needed[id_] = minimum

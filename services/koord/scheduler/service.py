@@ -23,6 +23,7 @@ from koord.contracts.ledger import LedgerHint
 from koord.contracts.quota import QuotaRuntime
 from koord.kube.groups import PodGroup
 from koord.kube.meta import split_key
+from koord.kube.protocol.gang import negative_minimum
 from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_GROUPS, PODS
 from koord.runtime.host import Host
@@ -232,6 +233,12 @@ class SchedulerService:
     def _on_pod_group(self, change: Change[PodGroup]) -> None:
         self._world.apply_pod_group(change.old, change.new, time.monotonic())
         self._phases.on_pod_group(change)
+        old, new = change.old, change.new
+        if new is not None and new.spec.min_member < 0 and (old is None or old.spec != new.spec):
+            meta = new.metadata
+            target = ObjectRef(POD_GROUPS.token, meta.namespace, meta.name, meta.uid)
+            text = negative_minimum(new.spec.min_member)
+            self._notices.warn(target, POD_GROUPS.kind, "InvalidGang", text, api_version=POD_GROUPS.api_version)
         self._driver.kick()
 
     def _on_replicas(self) -> None:

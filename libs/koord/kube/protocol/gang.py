@@ -107,6 +107,9 @@ def gang_of(labels: Mapping[str, str], annotations: Mapping[str, str], namespace
 def governed_by(ref: GangRef, min_member: int, timeout_s: int | None, annotations: Mapping[str, str]) -> GangRef:
     """``ref`` as the PodGroup of its id has it: the PodGroup's quorum, time-out and annotations win over the pod's."""
     problems: list[str] = []
+    if min_member < 0:
+        problems.append(negative_minimum(min_member))
+        min_member = 0
     return GangRef(
         namespace=ref.namespace,
         name=ref.name,
@@ -119,6 +122,11 @@ def governed_by(ref: GangRef, min_member: int, timeout_s: int | None, annotation
         waits_for_pod_group=ref.waits_for_pod_group,
         problems=tuple(problems),
     )
+
+
+def negative_minimum(min_member: int) -> str:
+    """What is wrong with a PodGroup that asks for fewer than no members."""
+    return f"spec.minMember: must not be negative, got {min_member}; 0 is used"
 
 
 def write_gang(name: str, minimum: int) -> dict[str, str]:
@@ -137,6 +145,9 @@ def _minimum(labels: Mapping[str, str], annotations: Mapping[str, str], problems
     minimum = go_int(text)
     if minimum is None:
         problems.append(f'{key}: must be a 32-bit integer, got "{text}"; the gang stays uninitialised')
+    elif minimum < 0:
+        problems.append(f'{key}: must not be negative, got "{text}"; 0 is used')
+        minimum = 0
     return minimum
 
 

@@ -264,6 +264,10 @@ class GangBook:
         """Late and replacement members of a gang that was complete once are scheduled like single pods."""
         return self.policy(gang) == keys.ONCE_SATISFIED and self.once_satisfied(gang)
 
+    def whole(self, gang: Gang) -> bool:
+        """Whether the gang is nothing in parts: Strict, with a minimum, and not complete before."""
+        return gang.ref.mode == keys.STRICT and bool(gang.ref.min) and not self.alone(gang)
+
     def once_satisfied(self, gang: Gang) -> bool:
         """Whether the gang's group was complete at some time: a member of any of its gangs is bound, or ran."""
         return gang.once_satisfied or any(
