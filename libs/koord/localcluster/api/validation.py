@@ -42,7 +42,7 @@ _PATH_NAMES = {
 _known_keys: dict[str, bool] = {}
 _known_values: dict[str, bool] = {}
 _known_amounts: dict[str, str | None] = {}
-_CACHED = 65_536
+_CACHED = 8_192
 
 
 def name_problem(resource: Resource, name: str) -> str | None:
