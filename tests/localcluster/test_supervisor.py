@@ -13,7 +13,7 @@ import uvloop
 
 from koord.localcluster.process import Child, to_file
 from koord.localcluster.servers import RedisServer
-from koord.localcluster.supervisor import Backoff, Supervisor
+from koord.localcluster.supervisor import Backoff, Supervisor, brief
 
 
 def python(code: str) -> list[str]:
@@ -130,6 +130,22 @@ def test_backoff_doubles_to_its_limit_and_forgets_after_a_healthy_run() -> None:
     assert [backoff.after(1.0) for _ in range(8)] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
     assert backoff.after(30.0) == 0.2
     assert backoff.after(29.9) == 0.4
+
+
+async def test_what_all_wait_for_is_not_away_long() -> None:
+    assert [brief().after(1.0) for _ in range(2)] == [0.2, 0.2]
+    backoff = brief()
+    assert [backoff.after(1.0) for _ in range(6)] == [0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+    lines: list[str] = []
+    supervisor = Supervisor(sink=lines.append, backoff=lambda: Backoff(first_s=600.0, limit_s=600.0))
+    await supervisor.add(Child("server", python("raise SystemExit(4)")), backoff=lambda: Backoff(first_s=0.01))
+    await supervisor.add(Child("other", python("raise SystemExit(4)")))
+    try:
+        await until(lambda: supervisor.restarts["server"] >= 2)
+        await until(lambda: "[other] ended with code 4; starting again in 600 s" in lines)
+        assert supervisor.restarts["other"] == 0
+    finally:
+        await supervisor.stop()
 
 
 async def test_a_crashed_child_comes_back_with_a_new_pid() -> None:

@@ -56,6 +56,11 @@ class Backoff:
         return wait
 
 
+def brief() -> Backoff:
+    """For NATS and Redis: cheap to start, and nothing goes on without them."""
+    return Backoff(limit_s=2.0)
+
+
 class Supervisor:
     """Runs children by name until `stop`.
 
@@ -76,8 +81,11 @@ class Supervisor:
         self._children: dict[str, tuple[Supervised, int]] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
 
-    async def add(self, child: Supervised, *, stage: int = 0) -> None:
-        """Start a child and keep it running; an error of its first start is the caller's, and it is not kept then."""
+    async def add(self, child: Supervised, *, stage: int = 0, backoff: Callable[[], Backoff] | None = None) -> None:
+        """Start a child and keep it running; an error of its first start is the caller's, and it is not kept then.
+
+        ``backoff`` for this child alone: one that all others wait for should not be away long.
+        """
         if child.name in self._children:
             raise ValueError(f"{child.name}: a child of this name is supervised already")
         self._children[child.name] = (child, stage)
@@ -87,7 +95,9 @@ class Supervisor:
         except BaseException:
             self._children.pop(child.name, None)  # stop() may have taken it meanwhile
             raise
-        self._keepers[child.name] = asyncio.create_task(self._keep(child), name=f"keeper of {child.name}")
+        self._keepers[child.name] = asyncio.create_task(
+            self._keep(child, (backoff or self._backoff)()), name=f"keeper of {child.name}"
+        )
 
     @property
     def pids(self) -> dict[str, int]:
@@ -116,8 +126,7 @@ class Supervisor:
             await asyncio.wait({keeper})
         await child.stop()
 
-    async def _keep(self, child: Supervised) -> None:
-        backoff = self._backoff()
+    async def _keep(self, child: Supervised, backoff: Backoff) -> None:
         started = time.monotonic()
         while True:
             code = await child.wait()

@@ -24,7 +24,7 @@ from koord.localcluster.natscluster import NatsCluster
 from koord.localcluster.natswatch import ReplicaWatch
 from koord.localcluster.process import Child, LineSink, to_stderr
 from koord.localcluster.servers import NatsServer, RedisServer, ServerError, free_port
-from koord.localcluster.supervisor import Supervisor
+from koord.localcluster.supervisor import Supervisor, brief
 from koord.localcluster.tempdirs import TemporaryDirectory
 from koord.runtime.settings import read_file
 
@@ -130,7 +130,9 @@ class LocalCluster:
 
     async def _start(self) -> None:
         try:
-            await asyncio.gather(self._start_nats(), self._supervisor.add(self._redis), self._start_traces())
+            await asyncio.gather(
+                self._start_nats(), self._supervisor.add(self._redis, backoff=brief), self._start_traces()
+            )
         except ServerError as error:
             raise CommandError(str(error)) from error
         if not self.kubeconfig:
@@ -154,9 +156,9 @@ class LocalCluster:
 
     async def _start_nats(self) -> None:
         if isinstance(self._nats, NatsServer):
-            await self._supervisor.add(self._nats)
+            await self._supervisor.add(self._nats, backoff=brief)
             return
-        await asyncio.gather(*(self._supervisor.add(server) for server in await self._nats.prepare()))
+        await asyncio.gather(*(self._supervisor.add(server, backoff=brief) for server in await self._nats.prepare()))
         await self._nats.ready()
         watch = ReplicaWatch(self._nats, self._sink)
         self._watchers.append(asyncio.create_task(watch.run(), name="watch of the NATS servers"))
