@@ -109,7 +109,7 @@ class KvLease:
 
     async def _bucket(self) -> KeyValue:
         if self._store is None:
-            store = await self._bus.js.key_value(self._bus.subjects.leases_bucket)
+            store = await self._bus.js_quick.key_value(self._bus.subjects.leases_bucket)
             self._ttl = (await store.status()).ttl or LEASE_TTL_S
             self._store = store
         return self._store
@@ -182,7 +182,7 @@ class KvLease:
         """Who has the role, and the entry's revision, as the bucket's leader says; a replica may lag. Empty: nobody."""
         bucket = self._bus.subjects.leases_bucket
         try:
-            entry = await self._bus.js.get_last_msg(f"KV_{bucket}", f"$KV.{bucket}.{self.role}", direct=False)
+            entry = await self._bus.js_quick.get_last_msg(f"KV_{bucket}", f"$KV.{bucket}.{self.role}", direct=False)
         except nats.js.errors.NotFoundError:
             return "", 0
         if "KV-Operation" in (entry.headers or {}):  # given back
