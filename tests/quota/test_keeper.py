@@ -4,7 +4,9 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
+import pytest
 
+from koord.kube.meta import ObjectMeta
 from koord.kube.quotas import ElasticQuota
 from koord.ledger.model import LimitSet
 from koord.quota.keeper import Keeper, Rules
@@ -59,6 +61,115 @@ def test_an_invalid_quota_leaves_the_last_good_version_in_force() -> None:
     keeper.put_quota(quota("a", max={"cpu": "6"}))
     assert problems(keeper) == []
     assert keeper.tree.limits("a") == {"cpu": 6000}
+
+
+def labelled(name: str, parent: str, key: str, value: str) -> ElasticQuota:
+    body = msgspec.to_builtins(quota(name, parent, max={"cpu": "4"}))
+    body["metadata"].setdefault("labels", {})[PREFIX + key] = value
+    return msgspec.convert(body, ElasticQuota)
+
+
+PARENT_OF = "metadata.labels[quota.scheduling.koordinator.sh/parent]"
+TREE_OF = "metadata.labels[quota.scheduling.koordinator.sh/tree-id]"
+BLOCKED = "nothing is admitted or placed under this quota until"
+
+
+@pytest.mark.parametrize(
+    ("quotas", "reason", "text"),
+    [
+        (
+            [quota("a", min={"cpu": "5"}, max={"cpu": "4"})],
+            "InvalidQuota",
+            "ElasticQuota q/a: spec.min[cpu]: resourceKey cpu of quota a min 5 > max 4: "
+            "spec.min must not be above spec.max",
+        ),
+        (
+            [quota("a", max={"cpu": "-4"})],
+            "InvalidQuota",
+            'ElasticQuota q/a: spec.max[cpu]: quantity "-4": must not be negative',
+        ),
+        ([quota("a", "a")], "InvalidQuota", f"ElasticQuota q/a: {PARENT_OF}: the parents form a cycle: a -> a"),
+        (
+            [quota("a", "b"), quota("b", "c"), quota("c", "b")],
+            "InvalidQuota",
+            f"ElasticQuota q/c: {PARENT_OF}: the parents form a cycle: c -> b -> c",
+        ),
+        (
+            [quota("a", "gone")],
+            "ParentNotFound",
+            f"ElasticQuota q/a: {PARENT_OF}: there is no quota 'gone': {BLOCKED} there is",
+        ),
+        (
+            [quota("a", "bad"), quota("bad", max={"cpu": "-1"})],
+            "ParentNotInForce",
+            f"ElasticQuota q/a: {PARENT_OF}: quota 'bad' (q/bad) is not in force, see its events: {BLOCKED} it is",
+        ),
+        (
+            [labelled("top", "", "tree-id", "x"), quota("mid", "top"), labelled("a", "mid", "tree-id", "y")],
+            "TreeIdDiffers",
+            f"ElasticQuota q/a: {TREE_OF}: a tree id is different from parent mid, [y] vs [x]: "
+            "it has its share in the tree of its parent",
+        ),
+        (
+            [quota("top"), labelled("a", "top", "tree-id", "y")],
+            "TreeIdDiffers",
+            f"ElasticQuota q/a: {TREE_OF}: a tree id is different from parent top, [y] vs []: "
+            "it has its share in the tree of its parent",
+        ),
+        (
+            [quota("a"), quota("a", namespace="r")],
+            "DuplicateQuotaName",
+            "ElasticQuota r/a: metadata.name: quota a of namespace q is older and in force; this one is not",
+        ),
+        (
+            [quota("a"), msgspec.structs.replace(
+                quota("b"), metadata=ObjectMeta(name="b", namespace="q", annotations={PREFIX + "namespaces": "x"}))],
+            "InvalidQuota",
+            "ElasticQuota q/b: annotation quota.scheduling.koordinator.sh/namespaces: must be a JSON list of "
+            "namespaces: JSON is malformed: invalid character (byte 0)",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_names_object_field_and_rule(quotas: list[ElasticQuota], reason: str, text: str) -> None:
+    keeper = Keeper()
+    for each in quotas:
+        keeper.put_quota(each)
+    keeper.fill(0.0)
+    for _ in range(2):  # told once
+        keeper.quotas.look()
+    told = [(each.reason, each.text) for each in keeper.quotas.problems if each.reason == reason]
+    assert told == [(reason, text)]
+
+
+def test_a_tree_id_that_agrees_or_is_left_out_is_not_told() -> None:
+    keeper = Keeper()
+    for each in (
+        labelled("top", "", "tree-id", "x"),
+        labelled("a", "top", "tree-id", "x"),
+        quota("b", "a"),
+        labelled("c", "b", "tree-id", "x"),
+        labelled("own", "koordinator-root-quota", "tree-id", "z"),
+    ):
+        keeper.put_quota(each)
+    keeper.quotas.look()
+    assert problems(keeper) == []
+    keeper.put_quota(labelled("top", "", "tree-id", "w"))  # now they do not
+    keeper.quotas.look()
+    told = problems(keeper)
+    assert [text.split(":")[0] for text in told] == ["ElasticQuota q/a", "ElasticQuota q/c"]
+    assert all("[x] vs [w]" in text for text in told)
+    assert keeper.quotas.tree_of("c") == "w"
+
+
+def test_a_parent_that_does_not_even_decode_is_there() -> None:
+    keeper = Keeper()
+    keeper.put_quota(quota("a", "odd"))
+    keeper.quotas.undecodable("q", "odd", "Expected `object`")
+    keeper.quotas.look()
+    assert "quota 'odd' (q/odd) is not in force" in problems(keeper)[-1]
+    keeper.put_quota(quota("odd"))
+    keeper.quotas.look()
+    assert problems(keeper) == []
 
 
 def test_a_cycle_is_refused_and_the_rest_goes_on() -> None:

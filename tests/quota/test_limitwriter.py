@@ -7,6 +7,7 @@ from koord.bus.errors import BusUnavailable
 from koord.kube.meta import ObjectMeta
 from koord.kube.quotas import ElasticQuota, ElasticQuotaSpec
 from koord.ledger.client import Ledger
+from koord.ledger.model import LimitSet, NodeSeen
 from koord.quota.keeper import Keeper, Rules
 from koord.quota.limitwriter import LimitWriter
 from koord.runtime.ending import end
@@ -52,5 +53,35 @@ async def test_a_hint_that_cannot_be_sent_does_not_end_the_service(nats_url: str
                 writer.wake()
                 await until(lambda cpu=cpu: is_limit(1000 * int(cpu)), cpu)  # type: ignore[misc]
             assert isinstance(bus, _Gone) and bus.told
+        finally:
+            await end(task)
+
+
+async def test_items_of_quotas_that_went_while_nobody_led_are_closed(
+    nats_url: str, redis_url: str, cluster: str
+) -> None:
+    keeper = Keeper(Rules(runtime=False))
+    async with (
+        await Bus.connect(nats_url, cluster, "quota") as bus,
+        await Ledger.connect(redis_url, cluster, "quota-1") as ledger,
+    ):
+        reconciler = await ledger.lead("reconciler")
+        await ledger.open(reconciler)
+        await ledger.observe([NodeSeen("node/gone", {"cpu": 1}, "1")], role_epoch=reconciler)
+        first = await ledger.lead("quota")
+        left = [LimitSet(f"{family}/{name}", {"cpu": 1}) for name in ("a", "gone") for family in ("quota", "admitted")]
+        await ledger.observe(left, role="quota", role_epoch=first)
+        keeper.put_quota(quota("4"))
+        keeper.begin(0.0)
+        writer = LimitWriter(keeper, bus, ledger, get_logger("test"))
+        task = asyncio.create_task(writer.run(await ledger.lead("quota")))
+
+        async def closed() -> bool:
+            items = await ledger.items()
+            there = {name for name, item in items.items() if item.open}
+            return there == {"node/gone", "quota/a", "admitted/a", "guaranteed/a"}
+
+        try:
+            await until(closed, "what is left over is closed, and nothing else")
         finally:
             await end(task)

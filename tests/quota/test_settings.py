@@ -18,6 +18,13 @@ from koord.quota.settings import QuotaSettings
         ({"delay_evict_s": -1}, "quota.delay_evict_s: must not be negative, got -1"),
         ({"hold_idle_s": -0.5}, "quota.hold_idle_s"),
         ({"revoke_interval_s": 0}, "quota.revoke_interval_s: must be above 0"),
+        (
+            {"default_quota_group_max": {"cpu": "-1"}},
+            r"quota.default_quota_group_max\[cpu\]: quantity \"-1\": must not be negative \(each should be a pos",
+        ),
+        ({"system_quota_group_max": {"memory": "much"}}, r"quota.system_quota_group_max\[memory\]: quantity \"much\""),
+        ({"namespace": ""}, "quota.namespace: must be the name of a namespace"),
+        ({"status_metrics": -1}, "quota.status_metrics: must not be negative, got -1"),
         ({"freeze_interval_s": 0}, "quota.freeze_interval_s: must be above 0"),
     ],
 )

@@ -23,7 +23,7 @@ def enforce(tree: QuotaTree, quota: ElasticQuota, last_good: ElasticQuota | None
         changed = tree.set(quota)
     except (QuantityError, AnnotationError) as error:
         text = str(error)
-        raise QuotaError(text if quota.metadata.name in text else f"ElasticQuota {quota.key}: {text}") from error
+        raise QuotaError(text if text.startswith("ElasticQuota ") else f"ElasticQuota {quota.key}: {text}") from error
     try:
         tree.chain(quota.metadata.name)
     except QuotaTreeError as error:
