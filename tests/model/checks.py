@@ -243,7 +243,8 @@ def _minimum(pod: Mapping[str, Any]) -> int:
 def _units_wait(api: ApiServer, items: Mapping[str, Item]) -> str:
     of_quota = _left(items, f"admitted/{QUOTA}")
     for unit in api.objects(QUEUE_UNITS).values():
-        if not admits(unit) and unit.get("status", {}).get("phase") not in UNIT_ENDED and unit_cpu(unit) <= of_quota:
+        over = unit.get("status", {}).get("phase") in UNIT_ENDED or unit["spec"].get("active") is False
+        if not over and not admits(unit) and unit_cpu(unit) <= of_quota:
             job = _job_of(api, unit)
             if job is None or job["spec"].get("suspend"):
                 return f"unit {unit['metadata']['name']} ({unit_cpu(unit)}) waits although {of_quota} can be admitted"
@@ -258,7 +259,8 @@ def _jobs_wait(api: ApiServer) -> str:
         over = bool(job.get("status", {}).get("conditions"))
         if unit is None and not over:
             return f"job {job['metadata']['name']} has no unit"
-        if unit is not None and not over and admits(unit) and job["spec"].get("suspend"):
+        active = unit is not None and unit["spec"].get("active") is not False
+        if unit is not None and active and not over and admits(unit) and job["spec"].get("suspend"):
             return f"job {job['metadata']['name']} is admitted and suspended"
     return ""
 

@@ -86,6 +86,10 @@ class Cluster:
         """A user's hand on a Job's switch."""
         await self._api.do("PATCH", JOBS.path(NAMESPACE, job), {"spec": {"suspend": suspended}}, MERGE)
 
+    async def unit_switched(self, unit: str, *, active: bool) -> None:
+        """A user's hand on a unit's switch: a Job of one that is not active is suspended."""
+        await self._api.do("PATCH", QUEUE_UNITS.path(NAMESPACE, unit), {"spec": {"active": active}}, MERGE)
+
     async def node_shrinks(self, node: str) -> None:
         await self._api.do("PATCH", NODES.path("", node, "status"), {"status": {"allocatable": {"cpu": "2"}}}, MERGE)
 

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -34,6 +35,8 @@ class Judge:
         key: str,
         loop: SteppedLoop,
         decisions: Decisions,
+        wrong: list[str],
+        happened: Counter[str],
     ) -> None:
         self.claimed_s: dict[str, float] = {}
         """When a claim was first seen."""
@@ -41,8 +44,9 @@ class Judge:
         """When an offer was first seen."""
         self.shrunk: set[str] = set()
         """Nodes that lost room while pods were on them."""
-        self.wrong: list[str] = []
+        self.wrong = wrong
         """What was found while an actor was at it, whose own handlers must not hide it."""
+        self.happened = happened
         self.most_cpu = 0
         """The most that the quota ever allowed."""
         self._api = api
@@ -55,6 +59,7 @@ class Judge:
         self._seen_bound: set[str] = set()
         self._by_koord: dict[str, str] = {}
         self._advanced: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._epochs: set[int] = set()
         self._bound_now: list[tuple[str, str]] = []
 
     # The ledger's calls ---------------------------------------------------------------------------------------------
@@ -70,6 +75,8 @@ class Judge:
             if function == "claim_v1":
                 after = await self._ledger.items()
                 checks.check_taken(self._before, after, ("node/", "quota/"))
+                self.happened.update(f"claim {answer.status}" for _, answer in claimed)
+                self.happened["wounded"] += sum(len(answer.wounded) for _, answer in claimed)
                 accepted = [request for request, answer in claimed if answer.status == "ok"]
                 if accepted:
                     nominations = [one async for one in self._ledger.nominations()]
@@ -94,6 +101,8 @@ class Judge:
 
     def done(self, sent: Sent) -> None:
         """A request took effect."""
+        if sent.response is not None and sent.response.status < 300:
+            self.happened.update(_meaning(sent))
         if sent.binds and sent.response is not None and sent.response.status < 300:
             uid, node = _binding(sent)
             if uid in self._by_koord:
@@ -105,7 +114,6 @@ class Judge:
 
     async def judge(self) -> None:
         """All that must hold between two steps."""
-        assert not self.wrong, self.wrong
         with self._loop.real():
             items, records = await checks.everything(self._ledger)
             status = await self._ledger.status()
@@ -113,6 +121,8 @@ class Judge:
         pipe.hgetall(f"{self._key}:nominations")
         pipe.hgetall(f"{self._key}:claims")
         offers, claims = pipe.execute()
+        self._epochs.add(status.epoch)
+        self.happened["the ledger is opened again"] = len(self._epochs) - 1
         checks.check_sums(items, records, self._units_held(offers))
         states = [record.state for record in records.values()]
         counted = (status.held, status.binding, status.observed)
@@ -141,7 +151,9 @@ class Judge:
     def _units_held(self, offers: dict[bytes, bytes]) -> Counter[str]:
         held: Counter[str] = Counter()
         for id_, packed in offers.items():
-            self.offered_s.setdefault(id_.decode(), self._loop.time())
+            if id_.decode() not in self.offered_s:
+                self.happened["offered"] += 1
+                self.offered_s[id_.decode()] = self._loop.time()
             held.update(_text(one[0]) for one in msgspec.msgpack.decode(packed)[OFFER_UNITS])
         return held
 
@@ -153,6 +165,18 @@ class Judge:
             if claim[STRICT]:
                 found[id_.decode()] = frozenset(_text(uid) for uid in claim[UIDS])
         return found
+
+
+def _meaning(sent: Sent) -> Iterator[str]:
+    last = sent.path.partition("?")[0].rsplit("/", 1)[1]
+    if last in ("binding", "eviction"):
+        yield f"{last.replace('b', 'B')} done"
+    if "/jobs/" in sent.path and b'"suspend":false' in sent.body:
+        yield "a Job is let go"
+    if "/jobs/" in sent.path and b'"suspend":true' in sent.body:
+        yield "a Job is suspended"
+    if "/queueunits/" in sent.path and b'"Dequeued"' in sent.body:
+        yield "a unit is admitted"
 
 
 def claim_of(decision: Decision | None) -> ClaimRef | None:

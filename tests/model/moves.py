@@ -154,6 +154,7 @@ class Moves:
     def hand_out_copy(self, message: Message, *, again: bool = False) -> None:
         decisions, gateway = self._play.around.network.decisions, self._play.gateways[-1]
         if (again or message in decisions.copies) and self.takes_decisions:
+            self._play.happened["copy handed out"] += 1
             gateway.take(decisions.hand_out_live(message, gateway.bus, again=again))
 
     async def hear(self, core: Core, *, again: bool = False) -> None:

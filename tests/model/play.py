@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -32,6 +33,8 @@ LEASE_S = 30.0
 MOMENT_S = 0.02
 """What the queue waits for, between two looks at its work; it passes with each move."""
 ROUNDS = 150
+STILL_ROUNDS = 3
+"""Limits that follow what is asked for are there a little later."""
 OFFER_S = 60.0
 ROLES = ("gateway", "reconciler", "quota", "queue", "scheduler", "preemptor")
 
@@ -41,7 +44,9 @@ T = TypeVar("T")
 class Play:
     """One run. Everybody stands still between two of its methods."""
 
-    def __init__(self, loop: SteppedLoop, server: RedisServer, quota_cpu: int, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, loop: SteppedLoop, server: RedisServer, quota_cpu: int, tell: Callable[[str], None], wrong: list[str]
+    ) -> None:
         self.tell = tell
         self.loop = loop
         self.server = server
@@ -58,6 +63,8 @@ class Play:
         self.preemptors: list[Preemptor] = []
         self.budget_told = (0, "")
         self.quota_cpu = quota_cpu
+        self.wrong = wrong
+        self.happened: Counter[str] = Counter()
         self.spectator: Ledger
         self.judge: Judge
         self.calming = False
@@ -70,7 +77,8 @@ class Play:
         with self.loop.real():
             self.spectator = await Ledger.connect(self.server.url, CLUSTER, "spectator", timeout_s=1e9)
         self._spectators.append(self.spectator)
-        self.judge = Judge(self.api, self.spectator, self.raw, KEY, self.loop, self.around.network.decisions)
+        decisions = self.around.network.decisions
+        self.judge = Judge(self.api, self.spectator, self.raw, KEY, self.loop, decisions, self.wrong, self.happened)
         self.judge.most_cpu = self.quota_cpu
         self.around.before_call, self.around.after_call = self.judge.before_call, self.judge.after_call
         self.api.on_sent, self.api.on_done = self.judge.sent, self.judge.done
@@ -166,12 +174,14 @@ class Play:
     async def make(self, move: Move) -> None:
         """Let it happen, and judge."""
         self.tell(move.label)
+        self.happened["move"] += not self.calming
         made = move.action()
         if asyncio.iscoroutine(made):
             await made
         await self.loop.settle()
         await asyncio.sleep(MOMENT_S)
         await self.loop.settle()
+        assert not self.wrong, self.wrong
         for one in self.everybody:
             if one.actor.alive and one.actor.errors:
                 raise AssertionError(f"{one.actor.name} crashed") from one.actor.errors[0]
@@ -259,9 +269,9 @@ class Play:
 
     # Rest -----------------------------------------------------------------------------------------------------------
 
-    async def calm(self, why: Callable[[], Awaitable[str]]) -> None:
+    async def calm(self, why: Callable[[], Awaitable[str]], *, rounds: int = 1) -> None:
         """Nothing goes wrong any more and everybody goes on, until ``why`` names nothing that is still to come."""
-        said, self.calming = "", True
+        said, still, self.calming = "", 0, True
         for round_ in range(ROUNDS):
             for move in self.moves.all():
                 await self.make(move)
@@ -276,7 +286,8 @@ class Play:
                 self.around.network.decisions.all_back()
             await self.time_passes(1.0)
             said = await why()
-            if not said:
+            still = 0 if said else still + 1
+            if still == rounds:
                 self.calming = False
                 return
         raise AssertionError(f"stuck: {said}")
@@ -301,6 +312,8 @@ class Play:
             nominations = [one async for one in self.spectator.nominations()]
         if nominations:
             return f"nominated: {nominations}"
+        if unseen := [feed.token for one in self.readers if one.actor.alive for feed in one.feeds if feed.behind]:
+            return f"not seen yet: {unseen}"
         network, requests = self.around.network, [sent for sent in self.api.under_way if sent.matters]
         decisions = network.decisions
         on_the_way = [*decisions.held, *decisions.on_the_way, *decisions.unconfirmed, *decisions.copies, *network.core]

@@ -7,14 +7,15 @@ ahead of it; caches and last values are told by the model instead of by a consum
 import asyncio
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any, cast
 from unittest.mock import patch
 
-from koord.bus import statecache
+from koord.bus import decisions, statecache
 from koord.bus.ordered import OrderedReader
+from koord.gateway import executor
 from koord.reconciler import catchingup
 from tests.model.feeds import Feed
 from tests.model.stepping import ACTOR, SteppedLoop
@@ -55,9 +56,24 @@ async def _closed(reader: OrderedReader) -> None:
     await asyncio.sleep(0)
 
 
+class _Loud:
+    """A log that tells of exceptions: what the code takes for a broken callback or decision is a defect here."""
+
+    def __init__(self, log: Any, tell: Callable[[str], None]) -> None:
+        self._log = log
+        self._tell = tell
+
+    def exception(self, text: str, *arguments: object, **fields: object) -> None:
+        self._tell(f"{text}: {fields or arguments}: {sys.exc_info()[1]!r}")
+        self._log.exception(text, *arguments, **fields)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+
 @contextmanager
-def stepped(loop: SteppedLoop) -> Iterator[None]:
-    """Until the end of the block."""
+def stepped(loop: SteppedLoop, tell: Callable[[str], None]) -> Iterator[None]:
+    """Until the end of the block. ``tell`` hears what was logged as an exception."""
     clock = Clock(loop)
     with ExitStack() as patches:
         for name, module in list(sys.modules.items()):
@@ -72,4 +88,6 @@ def stepped(loop: SteppedLoop) -> Iterator[None]:
         patches.enter_context(patch.object(OrderedReader, "last", _last))
         patches.enter_context(patch.object(statecache, "state_life", _life))
         patches.enter_context(patch.object(catchingup, "state_life", _life))
+        for logging in (statecache, decisions, executor):
+            patches.enter_context(patch.object(logging, "log", _Loud(logging.log, tell)))
         yield

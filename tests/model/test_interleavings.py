@@ -4,7 +4,7 @@ They show what the machine of ``test_model`` can do and judge; it finds others b
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,6 +12,7 @@ from koord.ledger.model import LedgerUnavailable
 from koord.localcluster.servers import RedisServer
 from tests.model import checks
 from tests.model.apiserver import Sent
+from tests.model.objects import PRIORITY
 from tests.model.play import Play
 from tests.model.stepping import Gate
 from tests.model.test_model import Machine
@@ -161,6 +162,38 @@ def test_a_claim_whose_answer_was_lost_does_not_keep_its_pod(machine: Machine) -
         return len({flight.claim for flight in scheduler.service._binds.flights})
 
     assert machine.do(claimed()) == 2
+
+
+async def until_all(play: Play, what: Callable[[], bool]) -> None:
+    """Everybody goes on until ``what`` is so."""
+    for _ in range(200):
+        for move in play.moves.all():
+            await play.make(move)
+        await play.time_passes(0.1)
+        if what():
+            return
+    raise AssertionError("it does not come to that")
+
+
+def full_of_others(machine: Machine) -> None:
+    """Six pods of low priority have all the room."""
+    for _ in range(6):
+        machine.do(machine.cluster.pod(2, {}, {}))
+    machine.do(until_all(machine.play, lambda: len(machine._pods(bound=True)) == 6))
+
+
+def test_a_pod_of_high_priority_gets_the_room_of_its_victim(machine: Machine) -> None:
+    """Nominated, shown, evicted, bound: and nobody of low priority takes the room in between."""
+    full_of_others(machine)
+    machine.do(machine.cluster.pod(2, {}, {}, priority=PRIORITY))
+    machine.pods_come(2, 1, 0, quota=False)
+    machine.do(until_all(machine.play, lambda: bool(bound_high(machine))))
+    assert machine.play.happened["eviction done"] == 1
+    assert machine.play.happened["offered"]
+
+
+def bound_high(machine: Machine) -> list[str]:
+    return [pod["metadata"]["name"] for pod in machine._pods(bound=True) if pod["spec"].get("priority")]
 
 
 async def until_claimed(play: Play) -> list[Gate]:

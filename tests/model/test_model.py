@@ -5,9 +5,10 @@
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, note, settings
@@ -16,20 +17,30 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from koord.kube.resources import JOBS, NODES, PODS, QUEUE_UNITS
 from koord.localcluster.servers import RedisServer
-from tests.model.objects import GANG_MINIMUM, GANG_MODE, GANG_NAME, NAMESPACE, QUOTA, QUOTA_NAME, live
-from tests.model.play import ROLES, Play
+from tests.model.objects import GANG_MINIMUM, GANG_MODE, GANG_NAME, NAMESPACE, PRIORITY, QUOTA, QUOTA_NAME, live
+from tests.model.play import ROLES, STILL_ROUNDS, Play
 from tests.model.seams import stepped
 from tests.model.stepping import SteppedLoop, owned
 
 QUOTA_CPU = 9
-PODS_AT_ONCE = 9
+PODS_AT_ONCE = 11
 UNITS_AT_ONCE = 3
 JOBS_AT_ONCE = 2
 NODES_AT_ONCE = 3
 
+MUST_HAPPEN = (
+    "claim ok", "claim conflict", "claim busy", "wounded", "offered", "Binding done", "eviction done",
+    "copy handed out", "a Job is let go", "a Job is suspended", "a unit is admitted", "the ledger is opened again",
+)  # fmt: skip
+"""Else the runs would show nothing of it."""
 RUNS = os.environ.get("KOORD_MODEL_EXAMPLES", "")
 
 picks = st.integers(0, 1_000_000)
+ways = st.lists(picks, max_size=10)
+"""What happens before something is done to the run, so that it is done while everybody is at something."""
+scenes = st.lists(st.sampled_from(["pods", "gang", "job", "unit"]), min_size=1, max_size=3)
+rooms = st.sampled_from(["free", "full", "held"])
+MATTERS = ("/binding", "/binding", "late: ", "copy", "claim_v1", "_v1 is ans")
 roles = st.sampled_from(ROLES)
 
 
@@ -37,6 +48,8 @@ class Machine(RuleBasedStateMachine):
     """Each rule leaves everybody standing still."""
 
     server: RedisServer
+    happened: ClassVar[Counter[str]] = Counter()
+    """What there was of each kind, in all runs."""
     tell: Callable[[str], None] = staticmethod(note)
 
     def __init__(self) -> None:
@@ -44,8 +57,9 @@ class Machine(RuleBasedStateMachine):
         self.loop = SteppedLoop()
         self.loop.set_task_factory(owned)
         self._seams = ExitStack()
-        self._seams.enter_context(stepped(self.loop))
-        self.play = Play(self.loop, self.server, QUOTA_CPU, self.tell)
+        self.wrong: list[str] = []
+        self._seams.enter_context(stepped(self.loop, self.wrong.append))
+        self.play = Play(self.loop, self.server, QUOTA_CPU, self.tell, self.wrong)
         self.play.raw.flushall()
         self.api = self.play.api
         self.cluster = self.play.cluster
@@ -58,8 +72,31 @@ class Machine(RuleBasedStateMachine):
             self.failed = True
             raise
 
-    @initialize()
+    @initialize(scene=scenes, room=rooms, rivals=st.booleans(), rounds=st.integers(0, 8))
+    def begin(self, scene: list[str], room: str, rivals: bool, rounds: int) -> None:
+        """A run begins with some work, with room or without, with one scheduler or two that share nothing."""
+        self.start()
+        if room != "free":
+            self.pods_come(2, 6 if room == "full" else 5, 0, quota=False)
+            self.do(self._all_go_on(6, 0))
+        if room == "held":
+            self.a_gang_comes(3, "NonStrict", -1, 0)
+            self.do(self._all_go_on(3, 0))
+        if rivals:
+            self.do(self.play.start_anew("scheduler", 0))
+        for what in scene:
+            if what == "pods":
+                self.pods_come(1, 2, PRIORITY, quota=True)
+            elif what == "gang":
+                self.a_gang_comes(2, "Strict", 0, PRIORITY)
+            elif what == "unit":
+                self.do(self.cluster.unit(3))
+            else:
+                self.do(self.cluster.job(3, suspended=True))
+        self.do(self._all_go_on(rounds, 0))
+
     def start(self) -> None:
+        """Nothing to do, and everybody is there."""
         self.do(self._start())
         self.started = True
 
@@ -76,6 +113,7 @@ class Machine(RuleBasedStateMachine):
             if self.started and not self.failed:
                 self.do(self._end())
         finally:
+            self.happened.update(self.play.happened)
             self.do(self.play.close())
             self.loop.close()
             self._seams.close()
@@ -90,14 +128,16 @@ class Machine(RuleBasedStateMachine):
         for actor in [one.actor for role in ("reconciler", "queue", "quota") for one in play.lives(role)[:-1]]:
             if actor.alive:
                 await actor.die()
+        for keeper in (play.queues[-1], play.quotas[-1]):
+            keeper.loses_its_lease()  # an older life may have led after it
         if play.reconcilers[-1].actor.alive:
             await play.reconcilers[-1].actor.die()
         await play.start_anew("reconciler", 0, strict_audit=True)
-        await play.calm(play.restless)
+        await play.calm(play.restless, rounds=STILL_ROUNDS)
         before = await play.amounts()
         self.tell("--- a rebuild at rest")
         play.raw.flushall()
-        await play.calm(play.restless)
+        await play.calm(play.restless, rounds=STILL_ROUNDS)
         after = await play.amounts()
         pairs = {name: (before.get(name), after.get(name)) for name in before.keys() | after.keys()}
         changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
@@ -112,8 +152,9 @@ class Machine(RuleBasedStateMachine):
             if live(pod) and bound in (None, bool(pod["spec"].get("nodeName")))
         ]
 
-    @rule(data=st.data(), what=st.sampled_from(["pods", "pods", "gang", "unit", "job"]))
-    def something_comes(self, data: st.DataObject, what: str) -> None:
+    @rule(way=ways, data=st.data(), what=st.sampled_from(["pods", "pods", "gang", "unit", "job"]))
+    def something_comes(self, way: list[int], data: st.DataObject, what: str) -> None:
+        self.do(self._go_on(way))
         if what == "pods":
             priority = data.draw(st.sampled_from([0, 0, 10]))
             cpu, quota, count = data.draw(st.integers(1, 2)), data.draw(st.booleans()), data.draw(st.integers(1, 3))
@@ -141,18 +182,21 @@ class Machine(RuleBasedStateMachine):
                 self.do(self.cluster.pod(1, {}, annotations, priority=priority))
 
     @rule(
+        way=ways,
         pick=picks,
         how=st.sampled_from(
             [
-                "pod goes", "pod ends", "pod ends", "bound by others", "unit goes", "job goes", "job is switched",
+                "pod goes", "pod ends", "pod ends", "bound by others", "unit goes", "unit is switched",
+                "job goes", "job is switched",
                 "node goes", "node shrinks", "node comes", "quota",
             ]
         ),
     )  # fmt: skip
-    def something_changes(self, pick: int, how: str) -> None:
+    def something_changes(self, way: list[int], pick: int, how: str) -> None:
+        self.do(self._go_on(way))
         if how in ("pod goes", "pod ends", "bound by others"):
             self.a_pod_changes(pick, how)
-        elif how in ("unit goes", "job goes", "job is switched"):
+        elif how.startswith(("unit", "job")):
             self.work_changes(pick, how)
         else:
             self.the_room_changes(pick, how)
@@ -171,7 +215,7 @@ class Machine(RuleBasedStateMachine):
             self.do(self.cluster.bound_by_others(name, nodes[pick // 7 % len(nodes)]))
 
     def work_changes(self, pick: int, how: str) -> None:
-        resource = QUEUE_UNITS if how == "unit goes" else JOBS
+        resource = QUEUE_UNITS if how.startswith("unit") else JOBS
         found = list(self.api.objects(resource).values())
         if not found:
             return
@@ -179,6 +223,8 @@ class Machine(RuleBasedStateMachine):
         name = one["metadata"]["name"]
         if how == "job is switched":
             self.do(self.cluster.switched(name, suspended=not one["spec"].get("suspend")))
+        elif how == "unit is switched":
+            self.do(self.cluster.unit_switched(name, active=one["spec"].get("active") is False))
         else:
             self.do(self.cluster.deleted(one, resource.path(NAMESPACE, name)))
 
@@ -199,13 +245,20 @@ class Machine(RuleBasedStateMachine):
 
     # Going on, and going wrong --------------------------------------------------------------------------------------
 
-    @rule(order=st.lists(picks, min_size=1, max_size=14))
-    def go_on(self, order: list[int]) -> None:
-        self.do(self._go_on(order))
+    @rule(rounds=st.integers(1, 3), turned=picks)
+    def all_go_on(self, rounds: int, turned: int) -> None:
+        """Everything that may happen does, each once: else most runs would end before anything was bound."""
+        self.do(self._all_go_on(rounds, turned))
+
+    async def _all_go_on(self, rounds: int, turned: int) -> None:
+        for _ in range(rounds):
+            moves = self.play.moves.all()
+            first = turned % max(1, len(moves))
+            for move in (*moves[first:], *moves[:first]):
+                await self.play.make(move)
 
     @rule(order=st.lists(picks, min_size=1, max_size=14))
-    def go_on_further(self, order: list[int]) -> None:
-        """The same again, so that more goes on than goes wrong."""
+    def go_on(self, order: list[int]) -> None:
         self.do(self._go_on(order))
 
     async def _go_on(self, order: list[int]) -> None:
@@ -218,14 +271,18 @@ class Machine(RuleBasedStateMachine):
         """Far enough for what needs many steps of one actor."""
         self.do(self.play.one_goes_on(role, most))
 
-    @rule(pick=picks)
-    def a_binding_goes_wrong(self, pick: int) -> None:
-        """The requests that matter most, among the many that could."""
-        if faults := [move for move in self.play.faults.all() if "/binding" in move.label]:
+    @rule(
+        way=ways, pick=picks, what=st.sampled_from(["/binding", "/binding", "late: ", "copy", "claim_v1", "_v1 is ans"])
+    )
+    def what_matters_goes_wrong(self, way: list[int], pick: int, what: str) -> None:
+        """Faults of one kind that matters, among the many that could be."""
+        self.do(self._go_on(way))
+        if faults := [move for move in self.play.faults.all() if what in move.label]:
             self.do(self.play.make(faults[pick % len(faults)]))
 
-    @rule(pick=picks)
-    def something_goes_wrong(self, pick: int) -> None:
+    @rule(way=ways, pick=picks)
+    def something_goes_wrong(self, way: list[int], pick: int) -> None:
+        self.do(self._go_on(way))
         if faults := self.play.faults.all():
             self.do(self.play.make(faults[pick % len(faults)]))
 
@@ -233,9 +290,10 @@ class Machine(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.do(self.play.time_passes(seconds))
 
-    @rule(role=roles, pick=picks, late=st.integers(0, 4), killed=st.booleans())
-    def another_life(self, role: str, pick: int, late: int, killed: bool) -> None:
+    @rule(way=ways, role=roles, pick=picks, late=st.integers(0, 4), killed=st.booleans())
+    def another_life(self, way: list[int], role: str, pick: int, late: int, killed: bool) -> None:
         """One dies and starts anew; or a second one leads while the first does not know that it is over."""
+        self.do(self._go_on(way))
         living = [one for one in self.play.lives(role) if one.actor.alive]
         if living and (killed or len(living) > 1):
             actor = living[pick % len(living)].actor
@@ -243,8 +301,9 @@ class Machine(RuleBasedStateMachine):
             self.do(actor.die())
         self.do(self.play.start_anew(role, late))
 
-    @rule(what=st.sampled_from(["decisions", "state", "save", "flush", "restart"]))
-    def a_store_is_lost(self, what: str) -> None:
+    @rule(way=ways, what=st.sampled_from(["decisions", "state", "save", "flush", "restart"]))
+    def a_store_is_lost(self, way: list[int], what: str) -> None:
+        self.do(self._go_on(way))
         self.tell(f"lost: {what}")
         if what == "decisions":
             self.play.around.network.decisions.lose_all()
@@ -264,9 +323,10 @@ def test_nothing_is_lost_done_twice_or_stuck() -> None:
     server = RedisServer()
     plain = asyncio.new_event_loop()
     plain.run_until_complete(server.start())
+    happened: Counter[str] = Counter()
     try:
         run_state_machine_as_test(
-            type("Bound", (Machine,), {"server": server}),
+            type("Bound", (Machine,), {"server": server, "happened": happened}),
             settings=settings(
                 max_examples=int(RUNS or "70"),
                 stateful_step_count=40,
@@ -280,3 +340,5 @@ def test_nothing_is_lost_done_twice_or_stuck() -> None:
     finally:
         plain.run_until_complete(server.stop())
         plain.close()
+    print(dict(sorted(happened.items())))
+    assert not (missing := [what for what in MUST_HAPPEN if not happened[what]]), f"it never came to {missing}"
