@@ -1,4 +1,4 @@
-"""How a state cache tells its user: each change, the changes of a slice, bad bodies. What the user raises harms nothing."""
+"""How a state cache tells its user: each change, those of a slice, bad bodies. What the user raises harms nothing."""
 
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
