@@ -20,6 +20,7 @@ from koord.accounting.takes import pod_takes, unit_takes
 from koord.bus.connection import Bus
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import AskRefused, BusTimeout
+from koord.bus.livedecisions import LiveDecisions
 from koord.bus.questions import ask
 from koord.bus.queued import unacknowledged
 from koord.bus.streams import ensure_streams
@@ -83,6 +84,7 @@ class Bed:
         self.publisher = DecisionPublisher(bus, "scheduler")
         # The ledger's Lease is one for each API server, which the tests share.
         self.settings = GatewaySettings(lease_namespace=kube.namespace)
+        self.live: LiveDecisions | None = None
         self.scheduler: Ledger
         self.gateway: Ledger
         self._running: asyncio.Task[None] | None = None
@@ -138,7 +140,7 @@ class Bed:
                 following = Following(self.bus, self.access, http)
                 await following.start()
                 try:
-                    session = Session(self.bus, self.gateway, api, following, Spans(), self.settings)
+                    session = Session(self.bus, self.gateway, api, following, Spans(), self.settings, self.live)
                     await session.run(asyncio.Event())
                 finally:
                     await following.stop()

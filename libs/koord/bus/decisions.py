@@ -18,7 +18,7 @@ from koord.bus.client import header_block, header_value
 from koord.bus.connection import TRACEPARENT, Bus
 from koord.bus.ending import end
 from koord.bus.errors import BusError, BusTimeout, BusUnavailable
-from koord.bus.livedecisions import Bypass, LiveDecisions
+from koord.bus.livedecisions import QueueBypass, LiveDecisions
 from koord.bus.pull import Pulled, PullLoop, delivered
 from koord.contracts.codec import ContractError, decode, decode_decision, encode
 from koord.contracts.decisions import KINDS, Decision, RecordEvents
@@ -216,7 +216,7 @@ class DecisionConsumer:
         """Hand on what comes live and, until the consumer is made, what the stream holds. :meth:`start` does so too."""
         if self._live is not None and self._bypass is None:
             subjects = self._bus.subjects
-            bypass = Bypass(self._bus, self._loop, self._live, subjects.decisions_stream, subjects.decision_all)
+            bypass = QueueBypass(self._bus, self._loop, self._live, subjects.decisions_stream, subjects.decision_all)
             self._bypass = asyncio.create_task(bypass.run(), name="bus-bypass")
 
     async def start(self) -> None:

@@ -10,6 +10,7 @@ What the stream holds goes first: it is older than what only its publisher has.
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from typing import Final
 
@@ -17,6 +18,7 @@ from nats.aio.subscription import Subscription
 
 from koord.bus.connection import Bus
 from koord.bus.directread import read_stored
+from koord.bus.ending import cancelled
 from koord.bus.errors import BusError
 from koord.bus.pull import Pulled, PullLoop
 from koord.telemetry.logs import get_logger
@@ -86,7 +88,7 @@ class LiveDecisions:
             self._bytes -= len(self._came.popleft()[1].body)
 
 
-class Bypass:
+class QueueBypass:
     """Puts into ``loop`` what does not come through its consumer. Does nothing on a single server."""
 
     def __init__(self, bus: Bus, loop: PullLoop, live: LiveDecisions, stream: str, filter_subject: str) -> None:
@@ -103,24 +105,21 @@ class Bypass:
         clock = asyncio.get_running_loop()
         begun = clock.time()
         told = False
-        while True:
+        while not cancelled():
             pull = self._pull
             if not self._bus.connected:
                 pull.blind = self._bus.clustered  # whoever comes back must not wait for the consumer
-            elif self._bus.clustered and pull.waiting < FULL:
+            takes = self._bus.connected and self._bus.clustered and pull.waiting < FULL
+            if takes:
                 blind = pull.blind if pull.ready else clock.time() - begun > PATIENCE_S
                 if blind and not told:
                     log.warning("the consumer is silent, the queue is read directly", stream=self._stream)
                 told = blind
-                if blind or len(self._live):
-                    more = await self._look()
-                    if more:
-                        continue
-            try:
-                await asyncio.wait_for(self._live.news.wait(), LOOK_S)
-            except TimeoutError:
-                continue
-            if not self._bus.connected or pull.waiting >= FULL:
+                if (blind or len(self._live)) and await self._look():
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._live.news.wait(), LOOK_S)
+            else:
                 await asyncio.sleep(LOOK_S)
 
     async def _look(self) -> bool:

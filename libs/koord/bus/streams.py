@@ -31,8 +31,8 @@ log = get_logger("koord.bus")
 
 EPOCH = "koord.epoch"
 LEASE_TTL_S = 5.0
-# In a NATS cluster nothing is renewed while the bucket has no leader, 4 to 9 s, sometimes two rounds of votes: the roles
-# must outlast that.
+# In a NATS cluster nothing is renewed while the bucket has no leader, 4 to 9 s, at times two rounds: roles must
+# outlast that.
 CLUSTER_LEASE_TTL_S = 15.0
 # A decision nobody executes for a day is void: its preconditions have long changed.
 DECISION_AGE_S = 86400.0
