@@ -45,6 +45,8 @@ SILENT_BEATS = 5
 BLIND_BEATS = 2
 # How long a replica may lag behind the leader before another consumer is tried.
 LAG_S = 5.0
+# Attempts at a consumer that are given up early.
+IMPATIENT = 5
 # The server's error code for a stream that does not exist.
 NO_STREAM = 10059
 BACKLOG_MESSAGES = 20_000
@@ -102,6 +104,7 @@ class OrderedReader:
         self._caught_up = False
         self._alive = False
         self._opening = False
+        self._impatient = False
         self._silent = 0
         self._bypass = Bypass(bus, stream, filter_subject, sink, self._is_blind)
         self._direct = direct
@@ -165,6 +168,7 @@ class OrderedReader:
 
     async def _run(self) -> None:
         delay = 0.1
+        failed = 0
         helpers = [asyncio.create_task(self._watch(), name=f"bus-watch-{self._filter}")]
         if self._direct:
             helpers.append(asyncio.create_task(self._bypass.run(), name=f"bus-bypass-{self._filter}"))
@@ -172,13 +176,17 @@ class OrderedReader:
             while not self._closed:
                 self._restart = ""
                 self._opening = True
+                # In a cluster a leader that died takes questions with it: those that cost nothing are asked again soon.
+                self._impatient = self._bus.clustered and failed < IMPATIENT
                 self._bypass.look()
                 try:
                     await self._open()
                     self._opening = False
+                    failed = 0
                 except (BusError, nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
                     log.warning("cannot read %s of %s yet: %s", self._filter, self._stream, error or type(error))
                     self._leave()
+                    failed += 1
                     await asyncio.sleep(delay)
                     delay = min(delay * 2, 2.0)
                     continue
@@ -207,7 +215,8 @@ class OrderedReader:
         self._subscription = self._bus.subscribe_raw(inbox, self._receive)
         # The name must be new each time: the server may still know the one before.
         self._consumer = f"{self._bus.nc.client_id or 0}-{next(_numbers)}-{time.monotonic_ns():x}"
-        info = await self._bus.js.add_consumer(
+        js = self._bus.js_quick if self._impatient else self._bus.js
+        info = await js.add_consumer(
             self._stream,
             ConsumerConfig(
                 name=self._consumer,
