@@ -18,7 +18,7 @@ from koord.bus.client import header_block, header_value
 from koord.bus.connection import TRACEPARENT, Bus
 from koord.bus.ending import end
 from koord.bus.errors import BusError, BusTimeout, BusUnavailable
-from koord.bus.livedecisions import QueueBypass, LiveDecisions
+from koord.bus.livedecisions import LiveDecisions, QueueBypass
 from koord.bus.pull import Pulled, PullLoop, delivered
 from koord.contracts.codec import ContractError, decode, decode_decision, encode
 from koord.contracts.decisions import KINDS, Decision, RecordEvents

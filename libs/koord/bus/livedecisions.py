@@ -107,11 +107,10 @@ class QueueBypass:
         told = False
         while not cancelled():
             pull = self._pull
-            if not self._bus.connected:
-                pull.blind = self._bus.clustered  # whoever comes back must not wait for the consumer
             takes = self._bus.connected and self._bus.clustered and pull.waiting < FULL
             if takes:
-                blind = pull.blind if pull.ready else clock.time() - begun > PATIENCE_S
+                # Before the streams are known to be there again nobody asks the consumer for anything.
+                blind = self._bus.recovering or (pull.blind if pull.ready else clock.time() - begun > PATIENCE_S)
                 if blind and not told:
                     log.warning("the consumer is silent, the queue is read directly", stream=self._stream)
                 told = blind
