@@ -55,9 +55,14 @@ class QuotaNode(msgspec.Struct, frozen=True):
 
 
 class QuotaTree:
-    """Every quota of the cluster, fed one object at a time."""
+    """Every quota of the cluster, fed one object at a time.
+
+    ``default`` False (the original's gate DisableDefaultQuota): a pod has the quota that its label names, or none. All
+    services must agree on that (common setting ``disable_default_quota``).
+    """
 
     def __init__(self) -> None:
+        self.default = True
         self._by_name: dict[str, dict[str, QuotaNode]] = {}
         self._current: dict[str, QuotaNode] = {}
         self._chains: dict[str, tuple[str, ...]] = {}
@@ -132,8 +137,13 @@ class QuotaTree:
         return chain
 
     def quota_of_pod(self, labels: Mapping[str, str], namespace: str) -> str:
-        """The quota a pod uses (spec 20 section 3.7); an unknown name falls back to the default quota."""
+        """The quota a pod uses (spec 20 section 3.7); an unknown name falls back to the default quota.
+
+        Without ``default`` it is empty where the label names no quota in force.
+        """
         name = keys.quota_label(labels)
+        if not self.default:
+            return name if name in self._current else ""
         if name:
             return name if name in self._current else keys.DEFAULT_QUOTA
         return self.quota_of_namespace(namespace)

@@ -63,6 +63,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     ``locks``: a directory shared by processes on one machine, by which they see each other's death at once.
     ``slot``: this process's name among the replicas of its service, the same after a restart ("": it has none).
+    ``disable_default_quota``: a pod has the quota that its label names, or none (docs/quota.md).
     """
 
     cluster: str = "local"
@@ -74,6 +75,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     locks: str = ""
     slot: str = ""
     drain_s: float = 15.0
+    disable_default_quota: bool = False
 
     def __post_init__(self) -> None:
         Subjects(self.cluster)

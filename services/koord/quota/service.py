@@ -45,6 +45,7 @@ class QuotaService:
         self._host = host
         self._settings = settings
         self._keeper = Keeper(settings.rules())
+        self._keeper.tree.default = not host.common.disable_default_quota
         self._freeze = FreezeGuard(host.bus, settings.freeze_interval_s) if settings.revokes else None
         self._publisher = DecisionPublisher(host.bus, "quota")
         self._limits = LimitWriter(self._keeper, host.bus, host.ledger, host.log)

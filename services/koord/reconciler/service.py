@@ -31,6 +31,7 @@ class Reconciler:
         self._host = host
         self._settings = settings
         self._world = World(host.bus, host.spans, settings.scheduler_names)
+        self._world.folder.tree.default = not host.common.disable_default_quota
         self._hints = Hints(host.bus)
         self._events = DecisionPublisher(host.bus, ROLE)
         self._event_number = 0

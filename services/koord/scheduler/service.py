@@ -71,6 +71,8 @@ class SchedulerService:
         cluster = Cluster(settings.seed)
         self._engine = Engine(cluster, profile)
         quota = next((plugin for plugin in profile.plugins if isinstance(plugin, ElasticQuota)), None)
+        if quota is not None:
+            quota.tree.default = not host.common.disable_default_quota
         self._queue = SchedulingQueue(profile.events, settings.queue)
         self._publisher = DecisionPublisher(bus, "scheduler")
         self._pods = StateCache(bus, PODS, PodView, self._on_pod, on_bad=self._on_bad_pod)

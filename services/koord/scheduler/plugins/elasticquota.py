@@ -150,6 +150,8 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         label = terms.label
         if label and label in tree:
             leaf = label
+        elif not tree.default:
+            return None
         else:
             leaf = keys.DEFAULT_QUOTA if label else tree.quota_of_namespace(terms.namespace)
             if leaf not in tree:
