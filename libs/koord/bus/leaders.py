@@ -22,3 +22,15 @@ async def stream_leader(bus: Bus | str, stream: str) -> str:
         raise BusUnavailable(f"stream {stream}: {error or 'no answer'}") from error
     # A single server names itself as the leader, but of no cluster.
     return (info.cluster.leader or "") if info.cluster is not None and info.cluster.name else ""
+
+
+async def consumer_leader(bus: Bus | str, stream: str, consumer: str) -> str:
+    """As :func:`stream_leader`, of a durable consumer: a raft group of its own with the stream's replicas."""
+    if isinstance(bus, str):
+        async with await Bus.connect(bus, "leaders", "consumer-leader") as own:
+            return await consumer_leader(own, stream, consumer)
+    try:
+        info = await bus.js.consumer_info(stream, consumer)
+    except (nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
+        raise BusUnavailable(f"consumer {consumer} of {stream}: {error or 'no answer'}") from error
+    return (info.cluster.leader or "") if info.cluster is not None and info.cluster.name else ""

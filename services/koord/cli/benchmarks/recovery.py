@@ -36,19 +36,21 @@ _SHOWN = 6
 class Pause(NamedTuple):
     """What one kill did to binding: each pod's wait, the longest first, by its name; seconds.
 
-    ``gap_s`` is the longest time without a binding and ``gap_at_s`` when that began, from the kill on.
+    ``gap_s`` is the longest time without a binding and ``gap_at_s`` when that began, from the kill on; ``created_at``
+    says when the pods were created.
     """
 
     waits: list[tuple[float, str]]
     gap_s: float
     gap_at_s: float
     level_s: float
+    created_at: Mapping[str, float]
 
     def __str__(self) -> str:
         shown = self.waits[:: max(1, len(self.waits) // _SHOWN)]
         return (
             f"longest gap {self.gap_s:.2f} s from {self.gap_at_s:+.2f} s on, level after {self.level_s:.1f} s; "
-            f"waits {', '.join(f'{wait:.2f} s ({key})' for wait, key in shown)}"
+            f"waits {', '.join(f'{wait:.2f} s ({key} of {self.created_at[key]:+.2f} s)' for wait, key in shown)}"
         )
 
 
@@ -82,7 +84,9 @@ def pause_of(seen: Seen, killed: float, level: float) -> Pause:
     waits += [(now - created, key) for key, created in seen.waiting.items() if created <= level]
     moments = [begun, *(moment for moment in seen.bound_at if begun <= moment <= level), level]
     gap, gap_at = max((later - earlier, earlier) for earlier, later in itertools.pairwise(moments))
-    return Pause(sorted(waits, reverse=True), gap, gap_at - killed, level - killed)
+    created_at = {key: created - killed for key, (created, _) in seen.waits.items()}
+    created_at |= {key: created - killed for key, created in seen.waiting.items()}
+    return Pause(sorted(waits, reverse=True), gap, gap_at - killed, level - killed, created_at)
 
 
 class _Bench:
@@ -111,7 +115,7 @@ class _Bench:
         self._people.chapter()
         self._arrivals.start(self._rate)
         await asyncio.sleep(self._warm_s)
-        name = await target(self._up, fault.kind, turn)
+        name, role = await target(self._up, fault.kind, turn)
         if await self._people.level(time.monotonic(), calm_s=_CALM_S / 2, timeout_s=_STALL_S) is None:
             raise CommandError(f"binding does not keep up with {self._rate} pods a second")
         killed = time.monotonic()
@@ -120,7 +124,7 @@ class _Bench:
         await self._arrivals.stop()
         pause = pause_of(self._people, killed, level if level is not None else time.monotonic())
         self.pauses[fault.kind].append(pause)
-        say(f"{fault.kind} {turn + 1}: {name} killed; {pause}")
+        say(f"{fault.kind} {turn + 1}: {name}{role and f' ({role})'} killed; {pause}")
         await self._up.restarted(name, pid)
         await self.judge.rest(f"{fault.kind} {turn + 1}")
         await self._clear(self._arrivals.pods[before:])
