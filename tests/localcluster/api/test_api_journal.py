@@ -185,10 +185,13 @@ asyncio.run(main())
 
 
 def test_kills_while_it_compacts_lose_nothing(tmp_path: Path) -> None:
-    number, version, generations = 0, 0, set()
-    for kills, written in enumerate(
-        (60, 90, 130, 170, 230), 1
-    ):  # each time killed after so many more writes, wherever it is then
+    number, version = 0, 0
+    generations: set[str] = set()
+    # Each time killed after so many more writes, wherever it is then; where others take the CPU it takes more of them
+    # until it has been at different places.
+    for kills, written in enumerate((60, 90, 130, 170, 230, *range(250, 850, 50)), 1):
+        if kills > 5 and len(generations) > 2:
+            break
         command = [sys.executable, "-c", _WRITER, str(tmp_path), str(number)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
@@ -292,7 +295,14 @@ async def test_a_sync_that_failed_is_never_believed_again(tmp_path: Path, monkey
     await compact(first)
     bad = False
     assert state(first) == before
-    first.create(PODS, "default", pod("c"))
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            first.create(PODS, "default", pod("c"))
+            break
+        except ApiError:  # the new log's first sync was quicker than the end of the trouble: the next snapshot mends it
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
     await journal.stop()
     assert state(opened(tmp_path)) == state(first)
 

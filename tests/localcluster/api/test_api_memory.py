@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from koord.localcluster.api import app as app_module
-from koord.localcluster.api import deletion
+from koord.localcluster.api import deletion, store
 from koord.localcluster.api.app import App
 from koord.localcluster.api.builtin import EVENTS, PODS
 from koord.localcluster.api.cluster import Cluster
@@ -24,7 +24,7 @@ from koord.localcluster.clusterapi import Object
 from tests.localcluster.api.rig import Client, Server, pod
 
 _HEAP = 64 * 1024 * 1024
-_BYTES_OVERHEAD = sys.getsizeof(b"") + 16
+_BYTES_OVERHEAD = sys.getsizeof(b"") + 48  # malloc rounds up, and does not cut off less than 32 bytes
 glibc = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_usable_size"), reason="malloc is not glibc's")
 
 
@@ -150,8 +150,9 @@ async def test_the_server_tidies_up(plain: Cluster, monkeypatch: pytest.MonkeyPa
     await asyncio.wait({task})
 
 
-async def test_churn_leaves_nothing_behind(plain: Cluster) -> None:
+async def test_churn_leaves_nothing_behind(plain: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods come and go, each with an Event, twelve times as many as there are at any moment; bounds are low here."""
+    monkeypatch.setattr(store, "_KNOWN_LABELS", 8)
     for resource in (PODS, EVENTS):
         plain.collection(resource).cache = WatchCache(plain.store.version, max_changes=200)
     expiry = EventExpiry(plain, limit=40)
@@ -188,3 +189,19 @@ async def test_churn_leaves_nothing_behind(plain: Cluster) -> None:
     before, after = max(held[4:12]), max(held[16:])
     assert before > 200_000
     assert after < before * 1.04
+
+
+def test_objects_with_the_same_labels_share_them(plain: Cluster) -> None:
+    def made(name: str, labels: dict[str, str]) -> dict[str, str] | None:
+        plain.create(PODS, "default", {**pod(name), "metadata": {"name": name, "labels": labels}})
+        entry = plain.collection(PODS).get("default", name)
+        assert entry is not None
+        return entry.labels
+
+    first = made("a", {"app": "x"})
+    assert first == {"app": "x"} and made("b", {"app": "x"}) is first
+    assert made("c", {"app": "y"}) == {"app": "y"} and made("d", {}) is None
+    for i in range(1_100):
+        made(f"e{i}", {"n": str(i)})
+    assert made("f", {"app": "x"}) == {"app": "x"}
+    assert len(plain.collection(PODS)._known_labels) < 1_024

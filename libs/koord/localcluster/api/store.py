@@ -24,6 +24,7 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 
 Snapshot = list[Entry]
+_KNOWN_LABELS = 1_024
 _DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
@@ -58,6 +59,7 @@ class Collection:
         self.changed = version
         self.count = 0
         self._order: dict[str, list[str]] = {}
+        self._known_labels: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
         self._project = _projector(resource)
 
     def get(self, namespace: str, name: str) -> Entry | None:
@@ -106,14 +108,28 @@ class Collection:
         metadata = obj["metadata"]
         fields = self._project(obj)
         if old is None:
-            name, uid, labels = metadata["name"], metadata["uid"], _labels(metadata)
+            name, uid, labels = metadata["name"], metadata["uid"], self._labels(metadata)
         else:
             # Most changes leave these alone; what is equal is held once.
             name, uid = old.name, old.uid
-            labels = old.labels if (metadata.get("labels") or None) == old.labels else _labels(metadata)
+            labels = old.labels if (metadata.get("labels") or None) == old.labels else self._labels(metadata)
             fields = old.fields if fields == old.fields else fields
         namespace = intern(metadata.get("namespace", ""))
         return Entry(namespace, name, uid, version, raw, labels, fields, "deletionTimestamp" in metadata)
+
+    def _labels(self, metadata: Object) -> dict[str, str] | None:
+        """The labels, the same dict for objects that have the same ones: it is often larger than what is in it."""
+        labels = metadata.get("labels")
+        if not labels:
+            return None
+        key = tuple(labels.items())
+        known = self._known_labels.get(key)
+        if known is None:
+            if len(self._known_labels) >= _KNOWN_LABELS:
+                self._known_labels.clear()
+            known = {intern(name): intern(value) for name, value in key}
+            self._known_labels[key] = known
+        return known
 
     def _set(self, entry: Entry, old: Entry | None) -> None:
         names = self.objects.get(entry.namespace)
@@ -233,13 +249,6 @@ class Store:
     def namespaced(self) -> Iterator[Collection]:
         """The collections whose objects live in namespaces."""
         return (collection for collection in list(self.collections.values()) if collection.resource.namespaced)
-
-
-def _labels(metadata: Object) -> dict[str, str] | None:
-    labels = metadata.get("labels")
-    if not labels:
-        return None
-    return {intern(key): intern(value) for key, value in labels.items()}
 
 
 # What a field selector compares with when the field is absent and not a text.

@@ -57,6 +57,7 @@ class PodBook:
         self._backlog: dict[Key, Pod] | None = {}
         self._plans: dict[Plan, Plan] = {}
         self._shapes: dict[Containers, Containers] = {}
+        self._requests: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
 
     def on_events(self, events: WatchEvents, now: float) -> None:
         """Take in changes, as they come from a watch of bound pods."""
@@ -142,6 +143,7 @@ class PodBook:
         plan = plan_of(pod.metadata.annotations, pod.spec.restart_policy, self._options.start_s, self._options.run_s)
         plan = self._plans.setdefault(plan, plan)
         shape = containers_of(pod)
+        request = self._requests.setdefault(tuple(request.items()), request)
         run = Run(pod, kubelet, plan, self._shapes.setdefault(shape, shape), request)
         self.runs[key] = run
         if plan.problems:
