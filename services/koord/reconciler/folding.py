@@ -35,6 +35,7 @@ ENDED_PHASES = frozenset(("Succeed", "Failed"))
 PATIENCE_S = 1.0
 """How long a pod or unit waits for the quota that it names (it may be on its way) before it is charged elsewhere."""
 SCHEDULER_NAMES = ("koord-scheduler",)
+_MEMO = 8192
 _NO_LABELS: dict[str, str] = {}
 
 
@@ -50,6 +51,7 @@ class Folder:
         self.problems: list[tuple[str, MetaSight, str]] = []
         self._pods: dict[str, tuple[str, tuple[Take, ...]]] = {}
         self._units: dict[str, tuple[Take, ...]] = {}
+        self._templates: dict[object, tuple[Take, ...]] = {}
         self._budgets: dict[str, int] = {}
         self._nodes: dict[str, tuple[dict[str, int], int]] = {}
         self._late: dict[str, tuple[PodSight | UnitSight, float]] = {}
@@ -282,11 +284,26 @@ class Folder:
         owned = meta.annotations is not None and bool(lookup(meta.annotations, RELATED_QUEUE_UNIT))
         chain = self._chain(quota, meta)
         self._note_stray(pod, quota, chain)
-        takes = pod_takes(request, node, chain, unit_owned=owned, preemptible=is_preemptible(labels))
+        takes = self._takes(pod, request, chain, owned, is_preemptible(labels))
         if self._pods.get(meta.uid) == (node, takes):
             return []
         self._pods[meta.uid] = (node, takes)
         return [PodSeen(meta.uid, meta.namespace, meta.name, node, takes, meta.resource_version)]
+
+    def _takes(
+        self, pod: PodSight, request: dict[str, int], chain: tuple[str, ...], owned: bool, preemptible: bool
+    ) -> tuple[Take, ...]:
+        """What the pod is charged with, which is kept: pods of one template share all but their node's name."""
+        node = pod.spec.node_name or ""
+        key = (pod.spec.parts if request else None, chain, owned, preemptible)
+        made = self._templates.get(key)
+        if made is None:
+            made = pod_takes(request, node, chain, unit_owned=owned, preemptible=preemptible)
+            if len(self._templates) >= _MEMO:
+                self._templates.clear()
+            self._templates[key] = made
+        first = made[0]
+        return (Take(node_item(node), first.amounts, first.checked), *made[1:])
 
     # Units --------------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,10 @@ class RunningSpans:
         self._since_ns = time.time_ns() - RECOVERED_NS
         self._bound_ns: dict[str, int] = {}
 
+    def rest(self) -> None:
+        """Another reconciler tells: what waits to run is its to see."""
+        self._bound_ns.clear()
+
     def change(self, old: PodSight | None, new: PodSight | None, now_ns: int) -> None:
         """Record a span when the pod is seen to run for the first time."""
         if new is None:

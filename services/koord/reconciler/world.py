@@ -102,6 +102,7 @@ class World:
         self._collecting = False
         self.pending.clear()
         self.folder.forget()
+        self._running.rest()
 
     def late(self) -> None:
         """Fold those who waited for a quota long enough, and those who belong to another place in the tree by now."""
