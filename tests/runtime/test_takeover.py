@@ -12,6 +12,7 @@ from koord.bus.connection import Bus
 from koord.bus.leases import KvLease
 from koord.bus.presence import Presence
 from koord.bus.streams import ensure_streams
+from koord.runtime import lifelock
 from koord.runtime.lifelock import LifeLock
 
 HOLD = """
@@ -59,6 +60,27 @@ def test_a_lock_proves_a_death_and_nothing_else(tmp_path: Path) -> None:
     assert mine.is_dead("other")
     mine.let_go()
     assert not (tmp_path / "mine").exists()
+
+
+def test_files_of_the_long_dead_are_removed_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whoever starts: not while somebody may still need the proof, and never one that is locked."""
+    living, dead = Other(tmp_path, "living"), Other(tmp_path, "dead")
+    try:
+        dead.kill()
+        locks = [LifeLock(str(tmp_path), f"mine-{number}") for number in range(3)]
+        locks[0].hold()  # marks it
+        assert locks[0].is_dead("dead") and (tmp_path / "dead").read_bytes() == b"dead"
+        locks[1].hold()
+        assert locks[1].is_dead("dead"), "the proof is kept for a while"
+        monkeypatch.setattr(lifelock, "KEEP_S", -1.0)
+        locks[2].hold()
+        assert {path.name for path in tmp_path.iterdir()} == {"living", "mine-0", "mine-1", "mine-2"}
+        assert not locks[2].is_dead("living") and not locks[2].is_dead("dead"), "what is not there is not known"
+        assert (tmp_path / "living").read_bytes() == b""
+    finally:
+        living.kill()
+        for lock in locks:
+            lock.let_go()
 
 
 async def test_a_dead_holders_role_is_taken_at_once(bus: Bus, tmp_path: Path) -> None:

@@ -64,11 +64,14 @@ class Presence:
 
     async def stop(self) -> None:
         """Say goodbye."""
-        await end(self._task)
-        if self._subscription is not None:
-            self._bus.unsubscribe_raw(self._subscription)
-            self._subscription = None
-            if self._bus.connected:
+        # Before anything is awaited: whoever stops may be cancelled there.
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            self._bus.unsubscribe_raw(subscription)
+        try:
+            await end(self._task)
+        finally:  # after the last word that one lives
+            if subscription is not None and self._bus.connected:
                 self._bus.nc.send(self._prefix + self._own, "", header_block((_OPERATION, "DEL")), b"")
 
     def _tell(self) -> None:
