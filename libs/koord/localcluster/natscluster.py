@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from koord.localcluster.links import LinkProxy, Weather
-from koord.localcluster.process import end, signal_group
+from koord.localcluster.process import signal_group
 from koord.localcluster.servers import HOST, NatsServer, ServerError, free_port
 from koord.localcluster.tempdirs import TemporaryDirectory
 
@@ -57,11 +57,6 @@ class NatsMember(NatsServer):
         see :mod:`koord.localcluster.natswatch`.
         """
         self._forgotten.update(group for group in raft_groups if _RAFT_GROUP.fullmatch(group))
-
-    async def end(self) -> None:
-        """SIGTERM, and SIGKILL when that does not help: it hands over what it leads. For whoever is started again."""
-        if self._process is not None:
-            await end(self._process, 10.0)
 
     def _drop_logs(self) -> None:
         for store in self._data():

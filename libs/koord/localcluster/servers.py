@@ -153,12 +153,16 @@ class Server(abc.ABC):
             signal_group(self._process, signal.SIGKILL)
             await wait_exit(self._process)
 
+    async def end(self) -> None:
+        """SIGTERM, and SIGKILL when that does not help; directory and port stay. For one that a supervisor restarts."""
+        if self._process is not None:
+            await end(self._process, 10.0)
+
     async def restart(self, *, empty: bool) -> str:
         """End it if it runs and start it on the same port, `empty` or with the data that it had; the URL."""
         if not empty:
             await self._keep_data()
-        if self._process is not None:
-            await end(self._process, 10.0)
+        await self.end()
         if empty:
             await asyncio.to_thread(_remove, self._data())
         return await self.start()

@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,6 +24,7 @@ from koord.localcluster.natscluster import NatsCluster
 from koord.localcluster.natswatch import ReplicaWatch
 from koord.localcluster.process import Child, LineSink, to_stderr
 from koord.localcluster.servers import NatsServer, RedisServer, ServerError, free_port
+from koord.localcluster.storewatch import StoreWatch
 from koord.localcluster.supervisor import Supervisor, brief
 from koord.localcluster.tempdirs import TemporaryDirectory
 from koord.runtime.settings import read_file
@@ -157,11 +158,17 @@ class LocalCluster:
     async def _start_nats(self) -> None:
         if isinstance(self._nats, NatsServer):
             await self._supervisor.add(self._nats, backoff=brief)
+            self._watch_store([self._nats])
             return
         await asyncio.gather(*(self._supervisor.add(server, backoff=brief) for server in await self._nats.prepare()))
         await self._nats.ready()
         watch = ReplicaWatch(self._nats, self._sink)
         self._watchers.append(asyncio.create_task(watch.run(), name="watch of the NATS servers"))
+        self._watch_store(self._nats.servers)
+
+    def _watch_store(self, servers: Sequence[NatsServer]) -> None:
+        watch = StoreWatch(servers, self._sink)
+        self._watchers.append(asyncio.create_task(watch.run(), name="watch of the NATS servers' disk"))
 
     async def _start_traces(self) -> None:
         if _traces_go_elsewhere():
