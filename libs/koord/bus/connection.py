@@ -43,6 +43,8 @@ LOOK_TIMEOUT_S = 1.0
 # A question to JetStream that a dying leader took is never answered: ask again soon.
 API_TIMEOUT_S = 3.0
 QUICK_TIMEOUT_S = 1.0
+PING_S = 2.0
+PING_SEVERAL_S = 1.0
 Hook = Callable[[], Awaitable[None]]
 
 
@@ -92,21 +94,25 @@ class Bus:
         timeout: float = 5.0,
         limit: int = 4096,
         ack_timeout: float = 2.0,
-        ping_interval: float = 2.0,
+        ping_interval: float | None = None,
         credentials: str = "",
     ) -> "Bus":
         """Connect to ``url`` (one or several, comma-separated) within ``timeout`` seconds or raise BusUnavailable.
 
         ``name`` appears in the server's monitoring. ``limit`` bounds the acknowledged messages in flight.
         ``credentials`` is a NATS credentials file. One of the servers is enough. Later losses of the connection are
-        healed for ever; a server that says nothing for three ``ping_interval`` is left.
+        healed for ever; a server that says nothing for three ``ping_interval`` is left (2 s; 1 s where there
+        is another one to go to, which costs little if this one was only slow).
         """
         client = HotClient()
         bus = cls(client, url, cluster, name)
+        servers = [part.strip() for part in url.split(",") if part.strip()]
+        if ping_interval is None:
+            ping_interval = PING_S if len(servers) < 2 else PING_SEVERAL_S
         try:
             await asyncio.wait_for(
                 client.connect(
-                    [part.strip() for part in url.split(",") if part.strip()],
+                    servers,
                     name=name,
                     error_cb=bus._on_error,
                     disconnected_cb=bus._on_disconnect,
