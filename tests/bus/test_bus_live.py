@@ -176,6 +176,36 @@ async def test_the_state_streams_leader_is_killed(three: NatsCluster) -> None:
         print(f"SIGKILL of the state stream's leader: at most {load.slowest(since):.2f} s, {load.ahead(since)} ahead")
 
 
+async def test_the_server_of_a_readers_consumer_is_killed(three: NatsCluster) -> None:
+    """The stream confirms, the reader's connection stands: only its consumer is gone."""
+    async with probes(three, readers=1) as load:
+        cache, reader = load.caches[0], load.buses[1]
+        stream = reader.subjects.state_stream
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            info = await reader.js.consumer_info(stream, cache._reader._consumer)
+            victim = info.cluster.leader if info.cluster is not None and info.cluster.leader else ""
+            server = next(
+                server for server in three.servers if server.url.endswith(reader.nc.connected_server() or "-")
+            )
+            if victim not in ("", server.name, await stream_leader(reader, stream)):
+                break
+            assert time.monotonic() < deadline, "no consumer on a third server"
+            replays = cache.replays
+            cache.replay("another server")
+            await until(lambda replays=replays: cache.replays > replays and cache.is_synced)  # type: ignore[misc]
+        read, replays = cache._reader._bypass.read, cache.replays
+        since = time.monotonic()
+        await three.server(victim).kill()
+        await until(lambda: cache._reader._bypass.read > read, timeout=DEADLINE_S, what="the stream is read directly")
+        assert all(change.sequence > 0 for moment, _, change in load.seen[0].values() if moment > since)
+        await load.latest()
+        await load.settle()
+        print(
+            f"SIGKILL of the consumer's server: at most {load.slowest(since):.2f} s, {cache.replays - replays} replays"
+        )
+
+
 async def test_the_leader_of_the_bookkeeping_is_killed(three: NatsCluster) -> None:
     async with probes(three) as load:
         await load.latest()
