@@ -14,6 +14,7 @@ from koord.bus.connection import Bus
 from koord.bus.directread import read_stored
 from koord.bus.errors import BusError
 from koord.telemetry.logs import get_logger
+from koord.telemetry.metrics import counter
 
 log = get_logger("koord.bus")
 
@@ -22,6 +23,9 @@ TIMEOUT_S = 1.0
 # One page is told in one go: about 10 ms.
 PAGE = 200
 PAGE_BYTES = 4 << 20
+
+
+_reads = counter("koord_bus_direct_reads", "Messages of a stream that a reader without a consumer read directly")
 
 
 class Told(Protocol):
@@ -84,5 +88,6 @@ class Bypass:
                 self._sink.message(stored.subject, stored.headers, stored.body, stored.sequence)
                 self.reached = stored.sequence
                 self.read += 1
+        _reads.inc(len(page))
         self._sink.pause()
         return True

@@ -3,8 +3,9 @@
 A NATS cluster elects a stream's new leader 4 to 9 s after the old one died; core messages travel again within
 milliseconds. So a message that is marked ``live`` and not confirmed within LATE_S is copied to its live subject, and as
 long as the stream confirms nothing, whatever follows for that stream is copied at once. Whoever was reconnecting just
-then missed it: AGAIN_S later it is copied once more. The message itself stays unconfirmed and is sent again until the
-stream holds it: a copy is a short cut, never the record (docs/decisions/006).
+then missed it (to leave a server that hangs takes 3 s): it is copied again, MOST_COPIES times in all, behind what was
+not copied yet. The message itself stays unconfirmed and is sent again until the stream holds it: a copy is a short cut,
+never the record (docs/decisions/006).
 
 Of one subject's versions (``latest``) no older one is ever copied after a newer one: copies go out in the order of
 publishing, and of several that wait only the newest.
@@ -13,17 +14,21 @@ publishing, and of several that wait only the newest.
 from collections.abc import Callable, Iterable, Mapping
 
 from koord.bus.flights import Flight, newest_by_subject, stream_key
+from koord.telemetry.metrics import counter
 
 LATE_S = 0.7
 # The oldest message must have been the oldest for two looks: a stream that is only slow confirms some in between.
 NOTED_S = 0.2
 AGAIN_S = 1.5
-MOST_COPIES = 2
+MOST_COPIES = 3
 # Copies between two looks (0.25 s), in bytes: readers have no flow control here.
 MOST_BYTES = 4 << 20
 
 Stored = Mapping[str, tuple[int, int]]
 _NONE = (0, 0)
+
+
+_copies = counter("koord_bus_live_copies", "Messages copied past a stream that confirms nothing")
 
 
 class LiveCopies:
@@ -111,7 +116,7 @@ class LiveCopies:
                 and not flight.future.done()
                 and self._is_dark(flight)
             ),
-            key=lambda flight: flight.order,
+            key=lambda flight: (flight.copies, flight.order),
         )
         newest = newest_by_subject(waiting, flights)
         for flight in waiting:
@@ -130,3 +135,4 @@ class LiveCopies:
         self._emit(self._name_of(flight.subject), "", flight.headers, flight.payload)
         self._left -= flight.size
         self.copied += 1
+        _copies.inc()
