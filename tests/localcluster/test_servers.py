@@ -173,13 +173,13 @@ async def test_a_redis_that_is_loading_its_data_is_not_started_yet() -> None:
     server = RedisServer(persistent=True)
     await server.start()
     try:
-        client = redis.from_url(server.url)
+        client = redis.from_url(server.url, socket_timeout=120)
         await client.eval("for i = 1, 200000 do redis.call('set', 'k' .. i, string.rep('v', 200)) end", 0)
-        await client.waitaof(1, 0, 10_000)
+        await client.waitaof(1, 0, 60_000)
         await client.aclose()
         await server.kill()
         await server.restart(empty=False)
-        client = redis.from_url(server.url, retry=None)
+        client = redis.from_url(server.url, retry=None, socket_timeout=60)
         assert await client.dbsize() == 200_000
         await client.aclose()
     finally:

@@ -137,13 +137,19 @@ async def test_what_all_wait_for_is_not_away_long() -> None:
     backoff = brief()
     assert [backoff.after(1.0) for _ in range(6)] == [0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
     lines: list[str] = []
-    supervisor = Supervisor(sink=lines.append, backoff=lambda: Backoff(first_s=600.0, limit_s=600.0))
+    ended: list[tuple[str, int]] = []
+    supervisor = Supervisor(
+        sink=lines.append,
+        backoff=lambda: Backoff(first_s=600.0, limit_s=600.0),
+        on_end=lambda name, code: ended.append((name, code)),
+    )
     await supervisor.add(Child("server", python("raise SystemExit(4)")), backoff=lambda: Backoff(first_s=0.01))
     await supervisor.add(Child("other", python("raise SystemExit(4)")))
     try:
         await until(lambda: supervisor.restarts["server"] >= 2)
         await until(lambda: "[other] ended with code 4; starting again in 600 s" in lines)
         assert supervisor.restarts["other"] == 0
+        assert ended.count(("other", 4)) == 1 and ended.count(("server", 4)) >= 2
     finally:
         await supervisor.stop()
 

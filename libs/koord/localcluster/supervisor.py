@@ -64,7 +64,8 @@ def brief() -> Backoff:
 class Supervisor:
     """Runs children by name until `stop`.
 
-    `on_restart` is called with a child's name after each successful start that follows a crash (its pid is new then).
+    `on_restart` is called with a child's name after each successful start that follows a crash (its pid is new then),
+    `on_end` with its name and return code at each end that nobody asked for.
     """
 
     def __init__(
@@ -73,11 +74,13 @@ class Supervisor:
         sink: LineSink = to_stderr,
         backoff: Callable[[], Backoff] = Backoff,
         on_restart: Callable[[str], None] | None = None,
+        on_end: Callable[[str, int], None] | None = None,
     ) -> None:
         self.restarts: dict[str, int] = {}
         self._sink = sink
         self._backoff = backoff
         self._on_restart = on_restart
+        self._on_end = on_end
         self._children: dict[str, tuple[Supervised, int]] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
 
@@ -130,6 +133,8 @@ class Supervisor:
         started = time.monotonic()
         while True:
             code = await child.wait()
+            if self._on_end is not None:
+                self._on_end(child.name, code)
             wait = backoff.after(time.monotonic() - started)
             self._sink(f"[{child.name}] ended with code {code}; starting again in {wait:g} s")
             while True:

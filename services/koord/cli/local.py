@@ -18,7 +18,7 @@ import msgspec
 
 from koord.cli.apiprocess import ApiProcess
 from koord.cli.clusters import ClusterFile
-from koord.cli.errors import CommandError
+from koord.cli.errors import CommandError, UsageProblem
 from koord.cli.replicas import SERVICES, slots
 from koord.localcluster.natscluster import NatsCluster
 from koord.localcluster.natswatch import ReplicaWatch
@@ -68,7 +68,7 @@ class LocalCluster:
     def __init__(self, options: LocalOptions, *, sink: LineSink = to_stderr) -> None:
         self.options = options
         self._sink = sink
-        self._supervisor = Supervisor(sink=sink, on_restart=self._restarted)
+        self._supervisor = Supervisor(sink=sink, on_restart=self._restarted, on_end=self._ended)
         self._directory = TemporaryDirectory("koord-up-")
         many = options.nats_servers > 1
         self._nats: NatsServer | NatsCluster = NatsCluster(options.nats_servers) if many else NatsServer()
@@ -76,6 +76,7 @@ class LocalCluster:
         self._api: ApiProcess | None = None
         self._otlp = ""
         self._http: dict[str, int] = {}
+        self._refusing = ""
         self._config = read_file(options.config) if options.config is not None else {}
         self.kubeconfig = options.kubeconfig
         self.lost = asyncio.Event()
@@ -103,6 +104,10 @@ class LocalCluster:
     def _restarted(self, name: str) -> None:
         if self.on_restart is not None:
             self.on_restart()
+
+    def _ended(self, name: str, code: int) -> None:
+        if code == UsageProblem.code and name in self._http:  # a service will say the same each time
+            self._refusing = name
 
     def file(self) -> ClusterFile:
         """What clients need to know."""
@@ -134,7 +139,7 @@ class LocalCluster:
             await asyncio.gather(
                 self._start_nats(), self._supervisor.add(self._redis, backoff=brief), self._start_traces()
             )
-        except ServerError as error:
+        except (ServerError, OSError) as error:
             raise CommandError(str(error)) from error
         if not self.kubeconfig:
             await self._start_api()
@@ -269,6 +274,8 @@ class LocalCluster:
                         last = (await answer.text()).strip()
                 except (aiohttp.ClientError, TimeoutError) as error:
                     last = str(error) or type(error).__name__
+                if self._refusing:
+                    raise UsageProblem(f"{self._refusing} refuses its settings (see its output above)")
                 if self.lost.is_set() or loop.time() > deadline:
                     raise CommandError(f"{name} is not ready: {last}")
                 await asyncio.sleep(_POLL_S)
