@@ -12,7 +12,11 @@ Rows with a test of their own here have its words in that test's docstring; the 
     Result lost: tests/failures/test_schedulers_and_gateways.py::test_result_lost
     Decision lost with its stream: tests/failures/test_schedulers_and_gateways.py::test_decision_lost_with_its_stream_while_held
     Decision lost with its stream: tests/gateway/test_lost_decisions.py::test_a_lost_decision_gives_its_room_back_and_the_pod_is_bound_anew
+    Decision lost with its stream: tests/failures/test_storage.py::test_nats_store_lost
     R slow, dead, or two: tests/failures/test_cluster_changes.py::test_r_dead_only_delays_freeing
+    R slow, dead, or two: tests/reconciler/test_catching_up.py::test_who_lags_tells_nothing_until_it_has_caught_up
+    R slow, dead, or two: tests/reconciler/test_catching_up.py::test_an_audit_does_not_judge_by_a_picture_that_is_late
+    R slow, dead, or two: tests/ledger/test_hostile.py::test_a_paused_reconciler_cannot_go_on_with_its_rebuild
     R slow, dead, or two: tests/reconciler/test_term.py::test_the_older_of_two_reconcilers_gives_up
     R slow, dead, or two: tests/reconciler/test_service.py::test_a_killed_reconciler_is_followed_and_what_it_missed_is_folded
     Node deleted: tests/failures/test_cluster_changes.py::test_node_deleted_under_a_held_gang
@@ -26,8 +30,11 @@ Rows with a test of their own here have its words in that test's docstring; the 
     Foreign scheduler binds: tests/reconciler/test_service.py::test_what_cannot_be_charged_and_nodes_below_zero_are_told
     Redis unreachable: tests/gateway/test_session.py::test_without_the_ledger_nothing_is_bound_and_old_claims_are_void_after_it
     Redis out of memory: tests/ledger/test_client.py::test_out_of_memory_takes_nothing_but_lets_work_end
+    Redis out of memory: tests/failures/test_storage.py::test_redis_out_of_memory
     Redis closed: tests/scheduler/test_service.py::test_nothing_is_bound_while_the_ledger_is_closed
     Redis writes lost: tests/failures/test_cluster_changes.py::test_redis_writes_lost
+    Redis writes lost: tests/failures/test_storage.py::test_nonsense_in_the_ledger
+    Redis writes lost: tests/ledger/test_hostile.py::test_a_primary_that_is_made_a_replica_is_left_and_a_promoted_one_is_closed
     Redis writes lost: tests/gateway/test_barrier.py::test_redis_restarts_empty
     Redis writes lost: tests/integration/test_redelivery.py::test_redis_restarted_empty
 

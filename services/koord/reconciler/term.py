@@ -81,7 +81,8 @@ class Term:
                     next_sweep = now + self._settings.sweep_s
                     self._world.late()
                     await self._persist(self._sweep)
-                if now >= next_audit:
+                if now >= next_audit or self._world.audit_soon:
+                    self._world.audit_soon = False
                     await self._persist(self._audit)
                     next_audit = time.monotonic() + self._auditor.wait_s
                 if self._world.overflowed:
@@ -143,6 +144,7 @@ class Term:
         else:
             if await self._tell(self._world.collect_anew()):
                 await self._close_vanished()
+                self._auditor.level()
             self._opened()
 
     async def _close_vanished(self) -> None:

@@ -26,6 +26,7 @@ class World:
     """The caches, and the observations that their changes make while somebody collects them.
 
     ``overflowed``: nobody folded them for so long that no more are kept; everything has to be told anew.
+    ``audit_soon``: something is missing without a tombstone; only an audit may say that it is gone.
     ``overcommitted``: node amounts found below zero, by item and resource, until somebody tells their nodes.
     """
 
@@ -35,6 +36,7 @@ class World:
         self.pending: deque[Observation] = deque()
         self.overcommitted: dict[tuple[str, str], Short] = {}
         self.overflowed = False
+        self.audit_soon = False
         self.wake = asyncio.Event()
         self._collecting = False
         self._running = RunningSpans(spans)
@@ -199,6 +201,8 @@ class World:
         if not change.swept or change.old is None:
             return False
         self.folder.drop((change.old.metadata.uid,))
+        self.audit_soon = True
+        self.wake.set()
         return True
 
     def _unit(self, change: Change[UnitSight]) -> None:
