@@ -115,7 +115,9 @@ class Bed:
 
 
 @asynccontextmanager
-async def reconciling(bus: Bus, url: str, name: str, spans: Spans | None = None) -> AsyncIterator["asyncio.Task[None]"]:
+async def reconciling(
+    bus: Bus, url: str, name: str, spans: Spans | None = None, settings: ReconcilerSettings = FAST
+) -> AsyncIterator["asyncio.Task[None]"]:
     ledger = await Ledger.connect(url, bus.subjects.cluster, name)
     world = World(bus, spans or Spans())
     await asyncio.wait_for(world.start(lambda token: None), 10)
@@ -124,7 +126,7 @@ async def reconciling(bus: Bus, url: str, name: str, spans: Spans | None = None)
         return await ask(bus, "gateway", "barrier", question, BarrierRaised)
 
     epoch = await ledger.lead("reconciler")
-    term = Term(ledger, world, Hints(bus), nobody, barrier, epoch, FAST, lambda is_open: None)
+    term = Term(ledger, world, Hints(bus), nobody, barrier, epoch, settings, lambda is_open: None)
     task = asyncio.create_task(term.run())
     try:
         yield task
@@ -253,7 +255,9 @@ async def test_what_happened_while_nobody_reconciled_is_made_up_for(bed: Bed, re
     await bed.cluster.put(PODS, goes, gone=True)
     await bed.cluster.put(NODES, vanishes, gone=True)
     await bed.cluster.pod("new", node="n1", phase="Running")
-    async with reconciling(bed.cluster.bus, redis_url, "r2"):
+    # What was observed went for certain: the stream is read up to its end. It is not suspected for a while first.
+    patient = ReconcilerSettings(sweep_s=0.05, audit_s=0.2, suspect_s=3600.0)
+    async with reconciling(bed.cluster.bus, redis_url, "r2", settings=patient):
 
         async def right() -> bool:
             return (await bed.ledger.record("uid-goes"), await bed.amounts()) == (None, (2000, 0))

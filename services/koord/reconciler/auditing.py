@@ -64,6 +64,12 @@ class Auditor:
         self._put_right: Counter[str] = Counter()
         self._restless: Counter[str] = Counter()
         self._next_look_s = 0.0
+        self._level = False
+
+    def level(self) -> None:
+        """The caches hold all that can have been folded, and only what was folded is OBSERVED: a record of that kind
+        without an object is of one that went while nobody reconciled, and the next audit ends it without waiting."""
+        self._level = True
 
     def forget(self) -> None:
         """The ledger was filled anew."""
@@ -97,6 +103,7 @@ class Auditor:
 
     async def _look_closer(self) -> str:
         now = time.monotonic()
+        level, self._level = self._level, False
         before = await self._ledger.items()
         recorded: set[str] = set()
         claimed: set[str] = set()
@@ -114,7 +121,7 @@ class Auditor:
             recorded.add(record.uid)
             if self._orphaned(record):
                 suspects[record.uid] = self._suspects.get(record.uid, now)
-                if now - suspects[record.uid] >= self._suspect_s:
+                if now - suspects[record.uid] >= self._suspect_s or (level and record.state == "OBSERVED"):
                     orphans.append(record)
             elif record.state == "OBSERVED" and self._world.folder.astray(record.uid, record.takes):
                 astray.append(record.uid)
