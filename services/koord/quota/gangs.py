@@ -66,6 +66,11 @@ class Gangs:
     def __len__(self) -> int:
         return len(self._gangs) + len(self._named_by) + len(self._entries) + len(self._stale)
 
+    def shared(self, ref: GangRef) -> GangRef:
+        """An equal one that is kept already: a gang's pods mostly say the same."""
+        gang = self._gangs.get(ref.id)
+        return gang.own if gang is not None and gang.own == ref else ref
+
     def put(self, ref: GangRef, key: str, quota: str, rank: Rank, request: Amounts, *, assigned: bool) -> None:
         """A live member. What its first member says of the gang holds, or the PodGroup of its id."""
         gang = self._gangs.get(ref.id)

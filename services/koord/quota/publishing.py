@@ -75,7 +75,7 @@ class Publishing:
             self._again()
 
         try:
-            self._bus.publish_acked(subject, encode(message), latest=True).add_done_callback(confirmed)
+            self._bus.publish_acked(subject, encode(message), latest=True, live=True).add_done_callback(confirmed)
         except BusError as error:
             self._unconfirmed.pop(tree, None)
             self._showing.unpublished(message)

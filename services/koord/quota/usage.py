@@ -86,6 +86,8 @@ class Usage:
         gang: GangRef | None = None,
     ) -> None:
         """A live pod; ``unit`` is the key of its QueueUnit or empty."""
+        if gang is not None:
+            gang = self.gangs.shared(gang)
         pod = _Pod(quota, request, assigned, unit, origin, preemptible, rank, gang)
         old = self._pods.get(key)
         if old is not None:
