@@ -266,6 +266,22 @@ def test_runtimes_tell_trees_apart_and_repeat_nothing() -> None:
     assert keeper.showing.runtimes() == []
 
 
+def test_whoever_leads_again_publishes_all_that_another_may_have_told_otherwise() -> None:
+    keeper = Keeper()
+    for name, tree in (("a", "x"), ("b", "y")):
+        keeper.put_quota(labelled(name, "", "tree-id", tree))
+    keeper.begin(0.0)
+    keeper.showing.compute()
+    assert [message.tree for message in keeper.showing.runtimes()] == ["x", "y"]
+    keeper.rest()
+    keeper.drop_quota(labelled("b", "", "tree-id", "y"))
+    keeper.begin(0.0)
+    keeper.showing.compute()
+    assert [(message.tree, len(message.quotas)) for message in keeper.showing.runtimes()] == [("x", 1), ("y", 0)]
+    assert list(keeper.showing.trees) == ["x"]
+    assert keeper.showing.runtimes() == []
+
+
 def test_pods_move_to_their_quota_when_it_appears() -> None:
     keeper = Keeper()
     keeper.put_quota(quota("koordinator-default-quota", max={"cpu": "100"}))

@@ -59,8 +59,9 @@ class Showing:
         self._to_show.add(name)
 
     def forget(self) -> None:
-        """Nobody shows anything here now; :meth:`stir` with every quota before that begins again."""
+        """Another shows what it computes; :meth:`stir` with every quota before that begins here again."""
         self._to_show.clear()
+        self._published = dict.fromkeys(self._published)
 
     def compute(self) -> bool:
         """Sum up what changed; False if nothing did."""
