@@ -173,8 +173,30 @@ def test_any_text_of_a_variable_is_taken_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"), [({"cluster": "A B"}, "cluster.*DNS label"), ({"drain_s": -1}, "drain_s")]
+    ("flags", "message"),
+    [
+        ({"cluster": "A B"}, "cluster.*DNS label"),
+        ({"drain_s": -1}, "drain_s"),
+        ({"nats.url": ""}, r"url: '' is no address like nats://host:port"),
+        ({"nats.url": "nats://a:1,,"}, r"url: '' is no address"),
+        ({"nats.url": "http://a:1"}, r"url: 'http://a:1' is no address"),
+        ({"nats.url": "nats://a:x"}, r"url: 'nats://a:x' is no address"),
+        ({"redis.url": "localhost:6379"}, r"url: 'localhost:6379' is no address like redis://host:port"),
+    ],
 )
 def test_rules_of_the_shared_settings(flags: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         load(CommonSettings, flags=flags)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"nats.url": "a"},
+        {"nats.url": "nats://u:p@a:4222, tls://b"},
+        {"redis.url": "unix:///run/redis.sock"},
+        {"redis.url": "rediss://:secret@a/3"},
+    ],
+)
+def test_addresses(flags: dict[str, object]) -> None:
+    load(CommonSettings, flags=flags)

@@ -8,10 +8,11 @@ value of the wrong type are errors that name the key's path and where it came fr
 import os
 import re
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, Union, get_args, get_origin
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -26,8 +27,24 @@ OTHER_SECTIONS = ("local",)
 _SLOT = re.compile(r"[A-Za-z0-9_-]{0,63}")
 
 
+_NATS_SCHEMES = ("nats", "tls", "ws", "wss")
+_REDIS_SCHEMES = ("redis", "rediss", "unix")
+
+
 class SettingsError(ValueError):
     """A setting that is unknown, of the wrong type, or unreadable; names path, source and rule."""
+
+
+def _check_url(url: str, schemes: Sequence[str], *, bare: bool = False) -> None:
+    """ValueError if nobody can connect to ``url``. ``bare``: ``host:port`` without a scheme will do."""
+    parts = urlsplit(url if "://" in url or not bare else f"{schemes[0]}://{url}")
+    try:
+        known = parts.scheme in schemes and bool(parts.hostname or (parts.scheme == "unix" and parts.path))
+        known = known and (parts.port is None or parts.port > 0)
+    except ValueError:  # a port that is none
+        known = False
+    if not known:
+        raise ValueError(f"url: {url!r} is no address like {schemes[0]}://host:port (or {', '.join(schemes[1:])})")
 
 
 class NatsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,11 +54,19 @@ class NatsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     credentials: str = ""
     replicas: Literal[1, 3, 5] = 1
 
+    def __post_init__(self) -> None:
+        servers = self.url.split(",")
+        for server in servers:
+            _check_url(server.strip(), _NATS_SCHEMES, bare=True)
+
 
 class RedisSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the ledger is."""
 
     url: str = "redis://127.0.0.1:6379/0"
+
+    def __post_init__(self) -> None:
+        _check_url(self.url, _REDIS_SCHEMES)
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
