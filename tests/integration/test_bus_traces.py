@@ -25,7 +25,17 @@ pytestmark = pytest.mark.slow
 
 JOBS = {"mnist-ps": "tfjob", "resnet-ddp": "pytorchjob", "tune-batch": "rayjob", "etl": "job"}
 FAULTS = {"SettleBindings", "BindingsSettled", "RaiseBarrier", "BarrierRaised"}
-UNSENT = {"LiveState", "LiveDecision", "Evict", "Delete", "EpochHint", "PodExplanation", "Refusal", *FAULTS}
+UNSENT = {
+    "LiveState",
+    "LiveDecision",
+    "LiveQuotaRuntime",
+    "Evict",
+    "Delete",
+    "EpochHint",
+    "PodExplanation",
+    "Refusal",
+    *FAULTS,
+}
 """Kinds that nothing in these tests is bound to send, or that are replies on inboxes."""
 
 

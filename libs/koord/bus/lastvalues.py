@@ -1,13 +1,15 @@
 """The last message of each subject of a stream: told once at the start, then as new ones come.
 
 For values that are computed and published anew as a whole, like runtime quotas: a reader that starts late has them at
-once. After a gap the stream is read again, so a value may be told twice; nothing is ever told as gone.
+once. After a gap the stream is read again, so a value may be told twice; nothing is ever told as gone. While the stream
+has no leader (NATS cluster) values come live; an older one may follow for the moment until the stream has them, too.
 """
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
+from nats.aio.subscription import Subscription
 
 from koord.bus.connection import Bus
 from koord.bus.ordered import OrderedReader
@@ -35,15 +37,25 @@ class LastValues(Generic[T]):
         self._type = type_
         self._on_value = on_value
         self._on_bad = on_bad
+        self._bus = bus
+        self._live = bus.subjects.live_of(filter_subject)
+        self._subscription: Subscription | None = None
         self._reader = OrderedReader(bus, stream, filter_subject, self)
 
     def start(self) -> None:
         """Begin to read."""
+        self._subscription = self._bus.subscribe_raw(self._live, self._on_live)
         self._reader.start()
 
     async def close(self) -> None:
         """Stop."""
+        if self._subscription is not None:
+            self._bus.unsubscribe_raw(self._subscription)
+            self._subscription = None
         await self._reader.close()
+
+    def _on_live(self, subject: bytes, reply: bytes, headers: bytes | None, body: bytes) -> None:
+        self.message(subject, headers, body, 0)
 
     # What the reader tells ------------------------------------------------------------------------------------------
 

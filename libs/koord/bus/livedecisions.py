@@ -6,7 +6,8 @@ replica answers (:mod:`koord.bus.directread`). Both are handed on as deliveries 
 consumer brings them again when it is back, and only that settles them: whoever executes a decision must know it again
 by its id.
 
-What the stream holds goes first: it is older than what only its publisher has.
+What the consumer delivered into a connection that died is read directly, too: it would come again only after its
+``ack_wait``. What the stream holds goes first: it is older than what only its publisher has.
 """
 
 import asyncio
@@ -89,7 +90,7 @@ class LiveDecisions:
 
 
 class QueueBypass:
-    """Puts into ``loop`` what does not come through its consumer. Does nothing on a single server."""
+    """Puts into ``loop`` what does not come through its consumer; of a single server only what got lost on the way."""
 
     def __init__(self, bus: Bus, loop: PullLoop, live: LiveDecisions, stream: str, filter_subject: str) -> None:
         self._bus = bus
@@ -107,14 +108,15 @@ class QueueBypass:
         told = False
         while not cancelled():
             pull = self._pull
-            takes = self._bus.connected and self._bus.clustered and pull.waiting < FULL
-            if takes:
+            if self._bus.connected and pull.waiting < FULL:
                 # Before the streams are known to be there again nobody asks the consumer for anything.
-                blind = self._bus.recovering or (pull.blind if pull.ready else clock.time() - begun > PATIENCE_S)
+                blind = self._bus.clustered and (
+                    self._bus.recovering or (pull.blind if pull.ready else clock.time() - begun > PATIENCE_S)
+                )
                 if blind and not told:
                     log.warning("the consumer is silent, the queue is read directly", stream=self._stream)
                 told = blind
-                if (blind or len(self._live)) and await self._look():
+                if (blind or pull.gap or len(self._live)) and await self._look():
                     continue
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._live.news.wait(), LOOK_S)
@@ -126,7 +128,8 @@ class QueueBypass:
         pull, clock = self._pull, asyncio.get_running_loop()
         stored: list[Pulled] = []
         full = False
-        if clock.time() - self._read_at > READ_AGAIN_S:
+        gaps = pull.gaps
+        if pull.gap or clock.time() - self._read_at > READ_AGAIN_S:
             try:
                 page = await read_stored(
                     self._bus, self._stream, self._filter, pull.position + 1, most=PAGE, timeout=READ_S
@@ -140,6 +143,8 @@ class QueueBypass:
                     if message.sequence > pull.position:
                         pull.position = message.sequence
                         stored.append(Pulled(message.subject, b"", message.headers, message.body))
+                if not full:
+                    pull.filled = gaps
             if not full:
                 self._read_at = clock.time()
         found = stored if full else stored + self._live.take()

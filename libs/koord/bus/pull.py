@@ -90,11 +90,21 @@ class PullLoop:
         # Whether the consumer says nothing, and the highest sequence of the stream that was handed on.
         self.blind = False
         self.position = 0
+        # How often deliveries may have got lost after ``position``, and how many of these gaps were filled. The
+        # consumer itself brings such a delivery again only after its ack_wait.
+        self.gaps = 0
+        self.filled = 0
+        self._delivered = 0
 
     @property
     def ready(self) -> bool:
         """Whether the consumer was made and is asked."""
         return self._ready
+
+    @property
+    def gap(self) -> bool:
+        """Whether there is a gap that was not filled."""
+        return self.gaps > self.filled
 
     @property
     def waiting(self) -> int:
@@ -144,13 +154,25 @@ class PullLoop:
         await end(self._watchdog, self._mending)
 
     def _move(self, batch: list[Pulled]) -> None:
-        """What comes for the first time comes in the order of the stream, so the last such message is enough."""
-        for pulled in reversed(batch):
-            if pulled.reply:
-                times, sequence = _place(pulled.reply)
-                if times == 1:
-                    self.position = max(self.position, sequence)
-                    return
+        """Where the loop stands after ``batch``.
+
+        What comes for the first time comes in the order of the stream, so the last such message is enough. The consumer
+        counts its deliveries: if it counted more than came, some died with a connection or a server.
+        """
+        came = [pulled for pulled in batch if pulled.reply]
+        if not came:
+            return
+        count = _place(came[-1].reply)[2]
+        if self._delivered and count > self._delivered + len(came):
+            self.gaps += 1
+        self._delivered = count
+        if self.gap:
+            return  # whoever fills the gap moves on
+        for pulled in reversed(came):
+            times, sequence, _ = _place(pulled.reply)
+            if times == 1:
+                self.position = max(self.position, sequence)
+                return
 
     def _ask(self) -> None:
         """Keep what is asked for plus what waits near ``ahead``, in requests of half of it."""
@@ -203,6 +225,7 @@ class PullLoop:
             self._mend(f"{code} {text}".strip())
 
     async def _reconnected(self) -> None:
+        self.gaps += 1
         self._mend("the connection was lost")
 
     def _mend(self, why: str) -> None:
@@ -226,6 +249,7 @@ class PullLoop:
                 self._refused = not self._alive
                 self.blind = self.blind or self._refused
             if not self._refused:
+                self.gaps += 1  # what the leader before this one had sent last may not have come
                 return
             if loop.time() >= complain_at:
                 complain_at = loop.time() + COMPLAIN_S
@@ -241,7 +265,7 @@ class PullLoop:
                 log.warning("the consumer is gone and made again", consumer=self._durable)
                 await self._bus.prepare()
                 await self._ensure()
-                self.position = 0  # of another stream, perhaps
+                self.position = self._delivered = 0  # of another stream, perhaps
         except (BusError, nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
             log.warning("the consumer is not ready yet", consumer=self._durable, error=str(error) or repr(error))
 
@@ -275,11 +299,12 @@ def delivered(reply: bytes) -> int:
     return _place(reply)[0]
 
 
-def _place(reply: bytes) -> tuple[int, int]:
-    """How often it was delivered, and its sequence in the stream.
+def _place(reply: bytes) -> tuple[int, int, int]:
+    """How often it was delivered, its sequence in the stream, and the number of this delivery by the consumer's count.
 
-    ``$JS.ACK.<stream>.<consumer>.<delivered>.<stream sequence>...``; the newer form has two more before the stream.
+    ``$JS.ACK.<stream>.<consumer>.<delivered>.<stream sequence>.<consumer sequence>...``; the newer form has two tokens
+    more before the stream.
     """
     tokens = reply.split(b".")
     first = 4 if len(tokens) == 9 else 6
-    return int(tokens[first]), int(tokens[first + 1])
+    return int(tokens[first]), int(tokens[first + 1]), int(tokens[first + 2])

@@ -100,6 +100,14 @@ CATALOG: tuple[MessageKind, ...] = (
         QuotaRuntime,
         exempt="a periodic value computed from many objects",
     ),
+    MessageKind(
+        "LiveQuotaRuntime",
+        "live.quota.runtime.{tree}",
+        "quota",
+        "A copy of runtime quotas that their stream does not confirm (NATS cluster only); never the record.",
+        exempt="a periodic value computed from many objects",
+        copies=("QuotaRuntime",),
+    ),
     MessageKind("ExplainPod", "ask.scheduler.explain", "cli", "Why is this pod where it is?", ExplainPod),
     MessageKind(
         "PodExplanation",
