@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +34,7 @@ _READY_S = 50.0
 _READY_EACH_S = 4.0
 """Processes that start at once share the machine."""
 _POLL_S = 0.05
+_ENDS = 5
 API_TIMEOUT_S = "2"
 """The embedded API server works on no request longer, and none outlives its process."""
 
@@ -76,7 +78,9 @@ class LocalCluster:
         self._api: ApiProcess | None = None
         self._otlp = ""
         self._http: dict[str, int] = {}
-        self._refusing = ""
+        # What has failed for good while starting, in words.
+        self._failed: CommandError | None = None
+        self._ends: Counter[str] = Counter()
         self._config = read_file(options.config) if options.config is not None else {}
         self.kubeconfig = options.kubeconfig
         self.lost = asyncio.Event()
@@ -106,8 +110,16 @@ class LocalCluster:
             self.on_restart()
 
     def _ended(self, name: str, code: int) -> None:
-        if code == UsageProblem.code and name in self._http:  # a service will say the same each time
-            self._refusing = name
+        """A service that ends again and again while the cluster starts will not do better the next time."""
+        self._ends[name] += 1
+        if name not in self._http:
+            return
+        if code == UsageProblem.code:
+            self._failed = UsageProblem(f"{name} refuses its settings (see its output above)")
+        elif self._ends[name] >= _ENDS:
+            self._failed = CommandError(
+                f"{name} ended {_ENDS} times while starting, the last time with code {code} (see its output above)"
+            )
 
     def file(self) -> ClusterFile:
         """What clients need to know."""
@@ -274,8 +286,8 @@ class LocalCluster:
                         last = (await answer.text()).strip()
                 except (aiohttp.ClientError, TimeoutError) as error:
                     last = str(error) or type(error).__name__
-                if self._refusing:
-                    raise UsageProblem(f"{self._refusing} refuses its settings (see its output above)")
+                if self._failed is not None:
+                    raise self._failed
                 if self.lost.is_set() or loop.time() > deadline:
                     raise CommandError(f"{name} is not ready: {last}")
                 await asyncio.sleep(_POLL_S)
