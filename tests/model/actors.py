@@ -26,7 +26,7 @@ from koord.gateway.objects import read_object
 from koord.gateway.podindex import PodIndex
 from koord.gateway.settling import Settler
 from koord.gateway.writes import Writer
-from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_GROUPS, PODS, QUEUE_UNITS, Resource
+from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_DISRUPTION_BUDGETS, POD_GROUPS, PODS, QUEUE_UNITS, Resource
 from koord.ledger.model import LedgerUnavailable
 from koord.reconciler.hints import Hints
 from koord.reconciler.rebuilding import Superseded
@@ -282,6 +282,7 @@ class Reconciler:
             (ELASTIC_QUOTAS, self.world.quotas, 0),
             (NODES, self.world.nodes, 0),
             (PODS, self.world.pods, late),
+            (POD_DISRUPTION_BUDGETS, self.world.budgets, 0),
             (QUEUE_UNITS, self.world.units, late),
         ]
         self.feeds = [Feed(around.api, actor, resource, cache, behind) for resource, cache, behind in caches]

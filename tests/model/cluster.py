@@ -3,9 +3,18 @@
 import itertools
 from collections.abc import Iterator
 
-from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NODES, PODS, PRIORITY_CLASSES, QUEUE_UNITS
+from koord.kube.resources import (
+    ELASTIC_QUOTAS,
+    JOBS,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    PRIORITY_CLASSES,
+    QUEUE_UNITS,
+)
 from tests.model.apiserver import ApiServer
 from tests.model.objects import (
+    BUDGET,
     NAMESPACE,
     NODE_CPU,
     PRIORITY,
@@ -41,6 +50,15 @@ class Cluster:
     async def priority_class(self) -> None:
         body = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": "PriorityClass", "value": PRIORITY}
         await self._api.do("POST", PRIORITY_CLASSES.path(), {**body, "metadata": {"name": PRIORITY_CLASS}})
+
+    async def budget(self) -> None:
+        """A disruption budget that lets one pod go."""
+        selector = {"selector": {"matchLabels": {QUOTA_NAME: QUOTA}}, "maxUnavailable": 1}
+        body = _object(POD_DISRUPTION_BUDGETS.api_version, "PodDisruptionBudget", {"name": BUDGET}, selector)
+        made = await self._api.do("POST", POD_DISRUPTION_BUDGETS.path(NAMESPACE), body)
+        status = {"disruptionsAllowed": 1, "observedGeneration": made["metadata"].get("generation", 1)}
+        path = POD_DISRUPTION_BUDGETS.path(NAMESPACE, BUDGET, "status")
+        await self._api.do("PATCH", path, {"status": status}, MERGE)
 
     async def quota(self, cpu: int) -> None:
         body = {"kind": "ElasticQuota", "metadata": {"name": QUOTA}, "spec": quota_spec(cpu)}

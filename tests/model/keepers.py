@@ -83,10 +83,5 @@ class Quota(_Keeper):
 
     role = "quota"
 
-    @property
-    def role_epoch(self) -> int:
-        """The epoch under which it leads; 0 before it does."""
-        return max((leadership.epoch for leadership in self.host._leaderships), default=0)
-
     def _make(self) -> QuotaService:
         return QuotaService(self.host, QuotaSettings())

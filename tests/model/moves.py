@@ -125,9 +125,7 @@ class Moves:
 
     def _preemption(self) -> Iterator[Move]:
         play = self._play
-        quota, preemptor = play.quotas[-1], play.preemptors[-1]
-        if quota.actor.alive and quota.role_epoch and play.budget_told != (play.spectator.epoch, quota.actor.name):
-            yield Move(f"{quota.actor.name} tells the budget", play.tell_budget)
+        preemptor = play.preemptors[-1]
         if not preemptor.actor.alive:
             return
         name = preemptor.actor.name

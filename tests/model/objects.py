@@ -8,6 +8,8 @@ from koord.kube.protocol.queue import RELATED_QUEUE_UNIT, lookup
 
 QUOTA = "team"
 NAMESPACE = "default"
+BUDGET = "team"
+"""The disruption budget of all pods that name a quota."""
 Object = dict[str, Any]
 
 PRIORITY_CLASS, PRIORITY = "high", 10

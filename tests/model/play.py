@@ -1,7 +1,6 @@
 """The actors and their outside together: who is there, how time passes, and how everything comes to rest."""
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
@@ -11,9 +10,8 @@ import redis
 
 from koord.bus.errors import AskRefused, BusTimeout
 from koord.contracts.asks import BarrierRaised, BindingsSettled, RaiseBarrier, SettleBindings
+from koord.kube.resources import QUEUE_UNITS
 from koord.ledger.client import Ledger
-from koord.ledger.model import LedgerUnavailable, LimitSet
-from koord.ledger.nominations import DISRUPTIONS
 from koord.localcluster.servers import RedisServer
 from tests.model import checks
 from tests.model.actors import Gateway, Reconciler, Scheduler
@@ -24,7 +22,8 @@ from tests.model.faults import Faults
 from tests.model.judging import Judge
 from tests.model.keepers import Queue, Quota
 from tests.model.moves import Move, Moves
-from tests.model.preemptor import BUDGET, Preemptor
+from tests.model.objects import Object
+from tests.model.preemptor import Preemptor
 from tests.model.stepping import Actor, Gates, SteppedLoop
 
 CLUSTER = "model"
@@ -61,7 +60,6 @@ class Play:
         self.queues: list[Queue] = []
         self.quotas: list[Quota] = []
         self.preemptors: list[Preemptor] = []
-        self.budget_told = (0, "")
         self.quota_cpu = quota_cpu
         self.wrong = wrong
         self.happened: Counter[str] = Counter()
@@ -126,6 +124,10 @@ class Play:
             "preemptor": self.preemptors,
         }
         return found[role]
+
+    def units(self) -> list[Object]:
+        """All QueueUnits."""
+        return list(self.api.objects(QUEUE_UNITS).values())
 
     async def start_anew(self, role: str, late: int, *, strict_audit: bool = False) -> None:
         """A new life. ``late``: how many changes of pods its first picture lacks."""
@@ -223,18 +225,6 @@ class Play:
             if since_s is None or at_s <= since_s:
                 self.raw.zadd(f"{KEY}:offers", {id_: 1}, xx=True)
 
-    def tell_budget(self) -> None:
-        """The disruption budget's room, which nobody tells yet: the quota leader may."""
-        quota = self.quotas[-1]
-        quota.actor.run(self._tell_budget(quota))
-
-    async def _tell_budget(self, quota: Quota) -> None:
-        with contextlib.suppress(LedgerUnavailable):
-            limit = LimitSet(BUDGET, {DISRUPTIONS: 1})
-            answer = await quota.ledger.observe([limit], role="quota", role_epoch=quota.role_epoch)
-            if answer.status == "ok":
-                self.budget_told = (answer.epoch, quota.actor.name)
-
     async def time_passes(self, seconds: float) -> None:
         """Sleepers wake, leases that nobody renewed end, and so does the server's patience with requests."""
         await asyncio.sleep(seconds)
@@ -299,9 +289,7 @@ class Play:
             quotas = await self.spectator.items("quota/")
         if not status.open:
             return "the ledger is closed"
-        if not any(item.open for item in quotas.values()):
-            return "the quota is not told"
-        return "" if self.budget_told[0] == status.epoch else "the budget is not told"
+        return "" if any(item.open for item in quotas.values()) else "the quota is not told"
 
     async def restless(self) -> str:
         """What is not as it must be in the end."""

@@ -3,7 +3,7 @@
 import itertools
 import json
 
-from koord.accounting.takes import pod_takes
+from koord.accounting.takes import budget_item, pod_takes
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
 from koord.contracts.decisions import Evict, ObjectRef, Patch
@@ -13,11 +13,8 @@ from koord.ledger.nominations import NominateRequest, Victim
 from koord.telemetry.context import TraceContext
 from tests.model.apiserver import ApiServer
 from tests.model.calls import SteppedLedger, Surroundings
-from tests.model.objects import QUOTA_NAME, Object, allocatable_cpu, cpu_of, live
+from tests.model.objects import BUDGET, NAMESPACE, QUOTA_NAME, Object, allocatable_cpu, cpu_of, live
 from tests.model.stepping import Actor
-
-BUDGET = "pdb/default/team"
-"""The disruption budget of all pods that name a quota."""
 
 
 class Preemptor:
@@ -42,7 +39,8 @@ class Preemptor:
         uid, namespace, name = meta["uid"], meta["namespace"], meta["name"]
         takes = pod_takes({"cpu": cpu_of(pod), "pods": 1}, node, (), unit_owned=True)
         member = Member(uid, namespace, name, node, takes)
-        budgets = [(BUDGET,) if QUOTA_NAME in victim["metadata"].get("labels", {}) else () for victim in victims]
+        budget = (budget_item(NAMESPACE, BUDGET),)
+        budgets = [budget if QUOTA_NAME in victim["metadata"].get("labels", {}) else () for victim in victims]
         locked = tuple(
             Victim(victim["metadata"]["uid"], budget) for victim, budget in zip(victims, budgets, strict=True)
         )

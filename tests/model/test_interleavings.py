@@ -3,39 +3,14 @@
 They show what the machine of ``test_model`` can do and judge; it finds others by chance.
 """
 
-import asyncio
-from collections.abc import Callable, Iterator
-
-import pytest
+from collections.abc import Callable
 
 from koord.ledger.model import LedgerUnavailable
-from koord.localcluster.servers import RedisServer
 from tests.model import checks
 from tests.model.apiserver import Sent
-from tests.model.objects import PRIORITY
 from tests.model.play import Play
 from tests.model.stepping import Gate
 from tests.model.test_model import Machine
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    server, plain = RedisServer(), asyncio.new_event_loop()
-    plain.run_until_complete(server.start())
-    yield server
-    plain.run_until_complete(server.stop())
-    plain.close()
-
-
-@pytest.fixture
-def machine(server: RedisServer) -> Iterator[Machine]:
-    """Three nodes of four cpu and one of each actor; at its end everything must come to rest."""
-    machine = type("Bound", (Machine,), {"server": server, "tell": staticmethod(print)})()
-    try:
-        machine.start()
-        yield machine
-    finally:
-        machine.teardown()
 
 
 async def to_the_binding(play: Play, *, among: int = 1) -> list[Sent]:
@@ -173,27 +148,6 @@ async def until_all(play: Play, what: Callable[[], bool]) -> None:
         if what():
             return
     raise AssertionError("it does not come to that")
-
-
-def full_of_others(machine: Machine) -> None:
-    """Six pods of low priority have all the room."""
-    for _ in range(6):
-        machine.do(machine.cluster.pod(2, {}, {}))
-    machine.do(until_all(machine.play, lambda: len(machine._pods(bound=True)) == 6))
-
-
-def test_a_pod_of_high_priority_gets_the_room_of_its_victim(machine: Machine) -> None:
-    """Nominated, shown, evicted, bound: and nobody of low priority takes the room in between."""
-    full_of_others(machine)
-    machine.do(machine.cluster.pod(2, {}, {}, priority=PRIORITY))
-    machine.pods_come(2, 1, 0, quota=False)
-    machine.do(until_all(machine.play, lambda: bool(bound_high(machine))))
-    assert machine.play.happened["eviction done"] == 1
-    assert machine.play.happened["offered"]
-
-
-def bound_high(machine: Machine) -> list[str]:
-    return [pod["metadata"]["name"] for pod in machine._pods(bound=True) if pod["spec"].get("priority")]
 
 
 async def until_claimed(play: Play) -> list[Gate]:

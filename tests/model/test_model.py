@@ -83,7 +83,7 @@ class Machine(RuleBasedStateMachine):
             self.pods_come(2, 6 if room == "full" else 5, 0, quota=False)
             self.do(self._all_go_on(6, 0))
         if room == "held":
-            self.a_gang_comes(3, "NonStrict", -1, 0)
+            self.a_gang_comes(3, "NonStrict", 0, 0)
             self.do(self._all_go_on(3, 0))
         if rivals:
             self.do(self.play.start_anew("scheduler", 0))
@@ -107,6 +107,7 @@ class Machine(RuleBasedStateMachine):
         for _ in range(NODES_AT_ONCE):
             await self.cluster.node()
         await self.cluster.priority_class()
+        await self.cluster.budget()
         await self.cluster.quota(QUOTA_CPU)
         await self.play.start()
         await self.play.calm(self.play.closed)
