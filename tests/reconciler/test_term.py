@@ -22,6 +22,7 @@ from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS, Resou
 from koord.ledger.client import Ledger
 from koord.ledger.model import Advance, ClaimRequest, Item, LedgerUnavailable, Member
 from koord.localcluster.servers import RedisServer
+from koord.reconciler import metrics
 from koord.reconciler.hints import Hints
 from koord.reconciler.rebuilding import Superseded
 from koord.reconciler.settings import ReconcilerSettings
@@ -342,3 +343,27 @@ async def test_a_redis_that_comes_back_is_filled_and_opened_again(
 
             await until(again, "the ledger to open under a new epoch", 20)
             await until(lambda: _is(bed, (2000, 0)), "both pods")
+
+
+async def _is_one(number: Callable[[], float]) -> bool:
+    return number() == 1
+
+
+async def test_an_object_that_cannot_be_told_keeps_nobody_else_from_it(bed: Bed, redis_url: str) -> None:
+    await bed.cluster.node()
+
+    async def odd(name: str) -> None:
+        meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": "v1.0"}
+        body = json.dumps({"metadata": meta, "spec": {"nodeName": "n1", "containers": []}}).encode()
+        await bed.cluster._publisher.publish(PODS, "ADDED", "ns", name, "v1.0", body)
+
+    await odd("x")
+    async with reconciling(bed.cluster.bus, redis_url, "r") as term:
+        await opened(bed)
+        await odd("y")
+        await bed.cluster.pod("a", node="n1", phase="Running")
+        await until(lambda: _is(bed, (1000, 0)), "the other pod", 30)
+        audits = metrics.LIVE._value.get
+        await until(lambda: _is_one(audits), "an audit that does not count them", 30)
+        assert not term.done()
+    assert bed.cluster.barriers == 1

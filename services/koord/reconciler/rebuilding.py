@@ -8,22 +8,21 @@ by the next attempt, which begins from the start with a barrier of its own: unti
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from koord.bus.errors import BusError
 from koord.contracts.asks import BarrierRaised, RaiseBarrier
 from koord.contracts.codec import ContractError
 from koord.ledger.client import Ledger
-from koord.ledger.model import LedgerReset, LedgerStale, LedgerUnavailable, Observation, ObserveAnswer
+from koord.ledger.model import LedgerReset, LedgerStale, LedgerUnavailable, ObserveAnswer
 from koord.reconciler import metrics
+from koord.reconciler.observing import BATCH, Observing, count
 from koord.reconciler.world import World
 from koord.telemetry.logs import get_logger
 
 log = get_logger("koord.reconciler.rebuilding")
 
-BATCH: Final = 2048
-"""Observations in one call."""
 TIMEOUT_S: Final = 5.0
 """One question for the barrier; the gateway answers within two seconds, finished or not."""
 MARK_S: Final = 10.0
@@ -41,9 +40,10 @@ class Superseded(Exception):
 class Rebuilding:
     """``await run()`` until the ledger is open; answers its epoch. LedgerUnavailable: begin again from the start."""
 
-    def __init__(self, ledger: Ledger, world: World, ask: AskingBarrier, role_epoch: int) -> None:
+    def __init__(self, ledger: Ledger, world: World, observing: Observing, ask: AskingBarrier, role_epoch: int) -> None:
         self._ledger = ledger
         self._world = world
+        self._observing = observing
         self._ask = ask
         self._role_epoch = role_epoch
         self._numbers = itertools.count(1)
@@ -60,11 +60,7 @@ class Rebuilding:
         leader = [("gateway", barrier.role_epoch, barrier.incarnation)]
         await self._lifecycle(self._ledger.rebuild(self._role_epoch, barrier.epoch, leader))
         for first in range(0, len(everything), BATCH):
-            answer = await self._ledger.observe(
-                everything[first : first + BATCH], role_epoch=self._role_epoch, folded=self._world.position
-            )
-            _check(answer)
-            self._world.note_overcommitted(answer.overcommitted)
+            _check(await self._observing.tell(everything[first : first + BATCH]))
         count(everything)
         epoch = await self._lifecycle(self._ledger.open(self._role_epoch, epoch=barrier.epoch))
         done = time.monotonic()
@@ -120,13 +116,3 @@ def _check(answer: ObserveAnswer) -> None:
     if answer.status != "ok":
         # It was emptied again while it was being filled: begin from the start.
         raise LedgerUnavailable(f"observe: {answer.status}")
-
-
-def count(observations: Sequence[Observation]) -> None:
-    """Count what was folded, by kind."""
-    kinds: dict[str, int] = {}
-    for observation in observations:
-        name = type(observation).__name__
-        kinds[name] = kinds.get(name, 0) + 1
-    for kind, number in kinds.items():
-        metrics.OBSERVATIONS.labels(kind).inc(number)

@@ -21,7 +21,8 @@ from koord.ledger.model import (
 from koord.reconciler import metrics
 from koord.reconciler.auditing import Auditor
 from koord.reconciler.hints import Hints
-from koord.reconciler.rebuilding import BATCH, AskingBarrier, Rebuilding, Superseded, count
+from koord.reconciler.observing import BATCH, Observing, count
+from koord.reconciler.rebuilding import AskingBarrier, Rebuilding, Superseded
 from koord.reconciler.settings import ReconcilerSettings
 from koord.reconciler.settling import Asking, Settling
 from koord.reconciler.world import World
@@ -63,7 +64,8 @@ class Term:
         self._role_epoch = role_epoch
         self._settings = settings
         self._on_open = on_open
-        self._rebuilding = Rebuilding(ledger, world, ask_barrier, role_epoch)
+        self._observing = Observing(ledger, world, role_epoch)
+        self._rebuilding = Rebuilding(ledger, world, self._observing, ask_barrier, role_epoch)
         self._auditor = Auditor(ledger, world, self._tell, audit_s=settings.audit_s, suspect_s=settings.suspect_s)
         self._damage = ""
         self._damaged_s = float("-inf")
@@ -210,16 +212,11 @@ class Term:
     async def _tell(self, batch: Sequence[Observation]) -> bool:
         """Fold one batch; False if the ledger had to be filled anew instead."""
         for first in range(0, len(batch), BATCH):
-            begun = time.perf_counter()
-            answer = await self._ledger.observe(
-                batch[first : first + BATCH], role_epoch=self._role_epoch, folded=self._world.position
-            )
-            metrics.FOLD_SECONDS.observe(time.perf_counter() - begun)
+            answer = await self._observing.tell(batch[first : first + BATCH])
             if not self._usable(answer):
                 await self._rebuild()
                 return False
             self._hints.told(answer)
-            self._world.note_overcommitted(answer.overcommitted)
         count(batch)
         return True
 
