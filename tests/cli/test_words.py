@@ -17,7 +17,7 @@ WORDS = 'Job "a" is invalid: [metadata.name: Invalid value: "a": must be shorter
 def test_an_error_with_brackets_is_told_whole(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail() -> Any:
+    def fail(**_: Any) -> Any:
         raise UsageProblem(WORDS)
 
     monkeypatch.setattr(main, "app", fail)
@@ -41,3 +41,26 @@ def test_a_cluster_name_that_no_subject_can_carry(name: str) -> None:
     )
     assert done.returncode == 2
     assert "--name" in done.stderr and "DNS label" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["nonsense"], "error: No such command 'nonsense': see koord -h"),
+        (["up", "--nods", "3"], "error: No such option: --nods (Possible options: --gpu-nodes, --nodes, --redis): see"),
+        (["up", "--nodes", "x"], "error: Invalid value for '--nodes': Input should be a valid integer"),
+        (["up", "--nodes"], "error: Option '--nodes' requires an argument"),
+        (["submit"], "error: Missing argument 'FILE...': see koord submit -h"),
+        (["explain", "nope"], "error: No such command 'nope': see koord explain -h"),
+    ],
+)
+def test_a_misused_command_says_so_in_one_line(
+    arguments: list[str], line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["koord", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out) == (2, "")
+    [told] = err.splitlines()
+    assert told.startswith(line)

@@ -2,11 +2,12 @@
 
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.exceptions import TyperException
 
 from koord.cli.commands import bench, demo, explain, get, run, submit, trace, up
 from koord.cli.errors import CommandError
@@ -53,14 +54,29 @@ app.command("bench")(bench.bench)
 def main() -> None:
     """Run the command; one line on standard error and exit code 1 or 2 when it fails."""
     try:
-        app()
+        code = app(standalone_mode=False)
     except CommandError as error:
-        # What the API and users wrote may look like markup: "[metadata.name: Invalid value ...]".
-        words = escape(str(error))
-        Console(stderr=True, highlight=False).print(f"[bold red]error:[/bold red] {words}", soft_wrap=True)
-        sys.exit(error.code)
-    except KeyboardInterrupt:
+        _fail(str(error), error.code)
+    except TyperException as error:
+        _misused(error)
+    except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _misused(error: TyperException) -> NoReturn:
+    """What the command line does not fit the command, in one line; a command that needs another word shows its help."""
+    command, said = getattr(getattr(error, "ctx", None), "command_path", ""), error.format_message().strip()
+    if said and "Usage:" not in said:
+        words = " ".join(said.split()).rstrip(".")
+        _fail(f"{words}: see {command} -h" if command else words, error.exit_code)
+    sys.exit(error.exit_code)
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    # What the API and users wrote may look like markup: "[metadata.name: Invalid value ...]".
+    Console(stderr=True, highlight=False).print(f"[bold red]error:[/bold red] {escape(text)}", soft_wrap=True)
+    sys.exit(code)
 
 
 if __name__ == "__main__":
