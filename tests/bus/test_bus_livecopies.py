@@ -97,6 +97,14 @@ def test_a_stream_that_is_only_slow_is_not_without_a_leader(copies: Copies) -> N
     assert not copies.copies.active
 
 
+def test_a_stream_whose_leader_says_not_now_is_not_gone_round(copies: Copies) -> None:
+    copies.publish(DECISION, 0.0)
+    for step in range(1, 20):
+        copies.copies.answered(SUBJECTS.decision("queue", "create"))
+        assert copies.look(step * 0.25) == []
+    assert copies.look(5.0) == [1], "it says nothing any more"
+
+
 def test_once_it_confirms_again_nothing_more_goes_out(copies: Copies) -> None:
     first = copies.publish(DECISION, 0.0)
     copies.look(0.3)

@@ -37,6 +37,8 @@ SWEEP_S = 0.25
 _puback = msgspec.json.Decoder(PubAck)
 # Codes of JetStream that mean "not now": system unavailable, insufficient resources, too many requests.
 _NOT_NOW = frozenset((503, 429))
+# JetStream as a whole is not available: nobody says that who leads the stream.
+_NOT_AVAILABLE = 10008
 # A reply's token is the message's order and, above it, which attempt it answers.
 _SHIFT = 44
 _MASK = (1 << _SHIFT) - 1
@@ -240,6 +242,8 @@ class Acks:
                         self._resends.release(stream_key(flight.subject), flight.sent)
                 elif ack.error.code in _NOT_NOW:
                     self._held.bytes += flight.size
+                    if ack.error.err_code != _NOT_AVAILABLE:
+                        self.copies.answered(flight.subject)
                     self._resends.later(flight, ack.error.description)
                 else:
                     no = ack.error

@@ -46,6 +46,7 @@ class LiveCopies:
         # Streams that confirm nothing, and since when the oldest message of each stream waits.
         self._dark: set[str] = set()
         self._oldest: dict[str, float] = {}
+        self._answered: set[str] = set()
         self._unprepared = False
         self._left = MOST_BYTES
         self.active = False
@@ -69,12 +70,21 @@ class LiveCopies:
                 key = stream_key(flight.subject)
                 if flight.first < oldest.get(key, now):
                     oldest[key] = flight.first
-        self._dark = {key for key, since in oldest.items() if now - since >= LATE_S and self._oldest.get(key) == since}
+        self._dark = {
+            key
+            for key, since in oldest.items()
+            if now - since >= LATE_S and self._oldest.get(key) == since and key not in self._answered
+        }
         self._oldest = oldest
+        self._answered.clear()
         self._left = MOST_BYTES
         self.active = bool(self._dark) or self._unprepared
         if self.active:
             self._copy(flights, stored, now)
+
+    def answered(self, subject: str) -> None:
+        """The leader of the stream said "not now": it is full, say, and must not be gone round."""
+        self._answered.add(stream_key(subject))
 
     def published(self, flight: Flight) -> None:
         """A new message, while ``active``: it goes out at once if its stream confirms nothing."""
