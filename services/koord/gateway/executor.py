@@ -150,7 +150,8 @@ class Executor:
             return
         done = self._remembered.get(decision.id)
         if done is not None:
-            self._finish(delivery, decision, done)
+            if delivery.settles:  # of several live copies none needs an answer of its own
+                self._finish(delivery, decision, done)
             return
         job = self._in_hand.get(decision.id)
         if job is not None:
