@@ -226,7 +226,7 @@ class Executor:
             retry_s = 5.0
             if job.delivery.delivered >= 5:
                 result = Result(decision.id, "rejected", f"internal error: {type(error).__name__}: {error}")
-        del self._in_hand[decision.id]
+        self._in_hand.pop(decision.id, None)  # unless the term ended meanwhile
         if result is None:
             if not job.delivery.stored:
                 self._undecided[decision.id] = (time.monotonic(), decision)
