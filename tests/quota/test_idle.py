@@ -299,7 +299,7 @@ def forests(draw: st.DrawFn) -> list[QuotaRow]:
     return rows
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_it_equals_the_plain_reference(data: st.DataObject) -> None:
     """Over changes of who waits, of how queues work, of totals and of the trees, and as time passes."""
