@@ -9,7 +9,7 @@ import pytest
 
 from koord.cli import clusters
 from koord.cli.clusters import ClusterFile
-from koord.cli.errors import UsageProblem
+from koord.cli.errors import CommandError, UsageProblem
 
 
 def cluster(process: int) -> ClusterFile:
@@ -61,6 +61,14 @@ def test_an_impossible_place_is_told_before_anything_starts(tmp_path: Path) -> N
         clusters.reserve(tmp_path)
     with pytest.raises(UsageProblem, match="can be written to"):
         clusters.check_target("--kubeconfig-out", tmp_path / "none" / "kubeconfig")
+
+
+def test_a_file_that_cannot_be_written_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "ready.json"
+    place.mkdir()  # as a disk that is full: only the attempt shows it
+    with pytest.raises(CommandError, match=f"ready file {place}: Is a directory"):
+        clusters.write(place, ClusterFile(kubeconfig="", nats="", redis=""))
+    assert [path.name for path in tmp_path.iterdir()] == ["ready.json"]
 
 
 def test_of_several_running_clusters_the_newest_is_taken_and_named(

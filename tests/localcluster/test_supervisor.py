@@ -154,6 +154,23 @@ async def test_what_all_wait_for_is_not_away_long() -> None:
         await supervisor.stop()
 
 
+async def test_a_listener_that_fails_does_not_end_the_keeping() -> None:
+    lines: list[str] = []
+
+    def fails(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    supervisor = Supervisor(
+        sink=lines.append, backoff=lambda: Backoff(first_s=0.01, limit_s=0.02), on_restart=fails, on_end=fails
+    )
+    await supervisor.add(Child("server", python("raise SystemExit(4)")))
+    try:
+        await until(lambda: supervisor.restarts["server"] >= 3)
+        assert lines.count("[server] the disk is full") >= 5
+    finally:
+        await supervisor.stop()
+
+
 async def test_a_crashed_child_comes_back_with_a_new_pid() -> None:
     lines: list[str] = []
     restarted: list[str] = []

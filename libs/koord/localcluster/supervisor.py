@@ -134,7 +134,7 @@ class Supervisor:
         while True:
             code = await child.wait()
             if self._on_end is not None:
-                self._on_end(child.name, code)
+                self._tell(child.name, self._on_end, child.name, code)
             wait = backoff.after(time.monotonic() - started)
             self._sink(f"[{child.name}] ended with code {code}; starting again in {wait:g} s")
             while True:
@@ -148,4 +148,11 @@ class Supervisor:
                     self._sink(f"[{child.name}] did not start: {error}; trying again in {wait:g} s")
             self.restarts[child.name] += 1
             if self._on_restart is not None:
-                self._on_restart(child.name)
+                self._tell(child.name, self._on_restart, child.name)
+
+    def _tell(self, name: str, listener: Callable[..., None], *arguments: object) -> None:
+        """Whatever a listener comes to, its child is kept."""
+        try:
+            listener(*arguments)
+        except Exception as error:
+            self._sink(f"[{name}] {error}")

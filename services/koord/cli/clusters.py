@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from koord.cli.errors import UsageProblem
+from koord.cli.errors import CommandError, UsageProblem
 
 VARIABLE = "KOORD_CLUSTER"
 
@@ -47,12 +47,17 @@ def default_ready_file() -> Path:
 
 
 def write(path: Path, cluster: ClusterFile) -> None:
-    """Write the ready file by rename, readable by its owner only (it leads to credentials)."""
+    """Write the ready file by rename, readable by its owner only (it leads to credentials). CommandError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(cluster)) + b"\n")
-    temporary.rename(path)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(cluster)) + b"\n")
+        temporary.rename(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise CommandError(f"ready file {path}: {error.strerror}") from error
 
 
 def reserve(path: Path) -> None:
