@@ -26,6 +26,8 @@ PARTS: Final = (
     "nominate",
     "checking",
     "admin",
+    "reading",
+    "register",
 )
 
 
