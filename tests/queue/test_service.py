@@ -1,61 +1,11 @@
 """The queue service on real NATS and Redis: jobs wait, are admitted, run, fall back and end."""
 
-import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
-
-from koord.accounting.takes import unit_takes
-from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NAMESPACES, NODES, PODS, QUEUE_UNITS, QUEUES, TFJOBS
-from koord.ledger.client import Ledger
-from koord.ledger.model import LEASE_S, ClaimRequest, Member
-from koord.localcluster.servers import NatsServer, RedisServer
+from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NAMESPACES, PODS, QUEUE_UNITS, QUEUES, TFJOBS
 from koord.queue.backoff import Timeouts
-from koord.queue.service import QueueService
-from koord.queue.settings import QueueSettings
-from koord.quota.service import QuotaService
-from koord.quota.settings import QuotaSettings
-from tests.queue.harness import MiniCluster, batch_job, node, quota, running, tfjob, until
-
-TF = "-tf-qu"
-
-
-async def start_queue(mini: MiniCluster, **settings: Any) -> QueueService:
-    host = await mini.host("queue")
-    service = QueueService(host, QueueSettings(**settings))
-    await service.start()
-    return service
-
-
-@pytest.fixture
-async def mini(nats_url: str, redis_url: str, cluster: str) -> AsyncIterator[MiniCluster]:
-    async with running(nats_url, redis_url, cluster) as made:
-        await made.put(NODES, node("n"))
-        quota_service = QuotaService(await made.host("quota"), QuotaSettings())
-        await quota_service.start()
-        yield made
-
-
-def phase(mini: MiniCluster, name: str) -> str:
-    unit = mini.get(QUEUE_UNITS, f"team/{name}")
-    return str(unit.get("status", {}).get("phase", "")) if unit is not None else "none"
-
-
-def unit_of(mini: MiniCluster, name: str) -> dict[str, Any]:
-    unit = mini.get(QUEUE_UNITS, f"team/{name}")
-    assert unit is not None
-    return unit
-
-
-def reasons(mini: MiniCluster) -> set[str]:
-    return {reason for _, _, reason, _ in mini.events}
-
-
-async def status(mini: MiniCluster, name: str, condition: str) -> None:
-    """What the TFJob's operator would write."""
-    conditions = [{"type": condition, "status": "True"}] if condition else []
-    await mini.edit(TFJOBS, f"team/{name}", {"status": {"conditions": conditions}})
+from tests.queue.harness import MiniCluster, batch_job, quota, tfjob, until
+from tests.queue.looking import TF, condition, phase, policy, reasons, reserved, resumed, start_queue, status, unit_of
 
 
 async def test_a_suspended_job_waits_is_admitted_runs_and_ends(mini: MiniCluster) -> None:
@@ -65,7 +15,7 @@ async def test_a_suspended_job_waits_is_admitted_runs_and_ends(mini: MiniCluster
     await mini.put(TFJOBS, tfjob("a", "leaf", workers=3))
     await mini.put(TFJOBS, tfjob("b", "leaf", workers=2))
     await until(lambda: phase(mini, "a" + TF) == "Dequeued", "a is admitted")
-    job = await until(lambda: _resumed(mini, "a"), "a is resumed")
+    job = await until(lambda: resumed(mini, "a"), "a is resumed")
     template = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["metadata"]
     assert template["annotations"]["koord-queue/related-queueunit"] == "team/a-tf-qu"
     assert template["annotations"]["koord-queue/related-podset-name"] == "worker"
@@ -82,9 +32,9 @@ async def test_a_suspended_job_waits_is_admitted_runs_and_ends(mini: MiniCluster
     assert conditions["Admitted"]["status"] == "True"
 
     text = "limited quotaName:leaf, limited resKey:cpu,"
-    await until(lambda: phase(mini, "b" + TF) == "Enqueued" and _reserved(mini, "b" + TF)["message"] == text, "b waits")
+    await until(lambda: phase(mini, "b" + TF) == "Enqueued" and reserved(mini, "b" + TF)["message"] == text, "b waits")
     assert unit_of(mini, "b" + TF)["status"]["message"] == text
-    shown = _reserved(mini, "b" + TF)
+    shown = reserved(mini, "b" + TF)
     assert (shown["status"], shown["reason"]) == ("False", "WaitingForQuota")
 
     await status(mini, "a", "Running")
@@ -93,7 +43,7 @@ async def test_a_suspended_job_waits_is_admitted_runs_and_ends(mini: MiniCluster
     await until(lambda: phase(mini, "a" + TF) == "Succeed", "a ends")
     assert unit_of(mini, "a" + TF)["status"]["admissions"] == []
     await until(lambda: phase(mini, "b" + TF) == "Dequeued", "b follows")
-    await until(lambda: _resumed(mini, "b"), "b is resumed")
+    await until(lambda: resumed(mini, "b"), "b is resumed")
     held = (await mini.ledger.items("admitted/"))["admitted/leaf"]
     assert held.used.get("cpu", 0) + held.held.get("cpu", 0) == 2000
     assert {"Scheduled", "Resume", "FailedScheduling"} <= reasons(mini)
@@ -108,13 +58,13 @@ async def test_a_job_that_waits_shows_it(mini: MiniCluster) -> None:
     await mini.put(ELASTIC_QUOTAS, quota("q", "2"))
     await start_queue(mini)
     await mini.put(TFJOBS, tfjob("a", "q"))
-    await until(lambda: _resumed(mini, "a"), "a is let go at once")
+    await until(lambda: resumed(mini, "a"), "a is let go at once")
     created = {"status": {"conditions": [{"type": "Created", "status": "True"}]}}
     await mini.put(TFJOBS, {**tfjob("b", "q"), **created})
     shown = await until(lambda: queuing("b"), "b shows that it waits")
     assert (shown["status"], shown["message"]) == ("True", "Job Enqueued")
     await mini.delete(TFJOBS, "team/a")
-    await until(lambda: _resumed(mini, "b"), "b is let go")
+    await until(lambda: resumed(mini, "b"), "b is let go")
     shown = await until(lambda: queuing("b").get("status") == "False" and queuing("b"), "and shows it")
     assert shown["message"] == "Job Dequeued"
     job = mini.get(TFJOBS, "team/b")
@@ -135,7 +85,7 @@ async def test_queues_follow_their_quotas(mini: MiniCluster) -> None:
     assert made["metadata"]["annotations"] == {"koord-queue/max-depth": "50"}
     assert made["spec"] == {"queuePolicy": "Priority", "priority": 1000}
     await mini.edit(QUEUES, "koord-queue/vision", {"spec": {"queuePolicy": "FIFO"}})
-    await until(lambda: _policy(mini, "vision") == "Priority", "the policy is put back")
+    await until(lambda: policy(mini, "vision") == "Priority", "the policy is put back")
     await mini.delete(ELASTIC_QUOTAS, "quotas/vision")
     await until(lambda: mini.get(QUEUES, "koord-queue/vision") is None, "the Queue goes with its quota")
 
@@ -143,8 +93,8 @@ async def test_queues_follow_their_quotas(mini: MiniCluster) -> None:
 async def test_a_policy_that_is_not_built_admits_nothing(mini: MiniCluster) -> None:
     await start_queue(mini)
     await mini.put(ELASTIC_QUOTAS, quota("q", "48", **{"koord-queue/queue-policy": "Lottery"}))
-    await until(lambda: _condition(mini, "q").get("reason") == "UnknownPolicy", "the Queue says so")
-    assert _condition(mini, "q")["status"] == "False"
+    await until(lambda: condition(mini, "q").get("reason") == "UnknownPolicy", "the Queue says so")
+    assert condition(mini, "q")["status"] == "False"
     await mini.put(TFJOBS, tfjob("a", "q"))
     await until(lambda: "spec.queuePolicy" in unit_of(mini, "a" + TF).get("status", {}).get("message", "")
                 if phase(mini, "a" + TF) == "Enqueued" else False, "the unit says so")  # fmt: skip
@@ -156,19 +106,19 @@ async def test_a_policy_that_is_not_built_admits_nothing(mini: MiniCluster) -> N
 async def test_a_quota_labelled_block_is_held_by_its_head_until_the_label_changes(mini: MiniCluster) -> None:
     await mini.put(ELASTIC_QUOTAS, quota("q", "4", **{"koord-queue/queue-policy": "Block"}))
     await start_queue(mini)
-    await until(lambda: _policy(mini, "q") == "Block" and _condition(mini, "q").get("status") == "True", "Block")
+    await until(lambda: policy(mini, "q") == "Block" and condition(mini, "q").get("status") == "True", "Block")
     await mini.put(TFJOBS, tfjob("runs", "q", workers=2))
     await until(lambda: phase(mini, "runs" + TF) == "Dequeued", "there is room for two")
     await mini.put(TFJOBS, tfjob("big", "q", workers=4, annotations={"scheduling.x-k8s.io/priority": "9"}))
-    await until(lambda: "resKey:cpu" in _reserved(mini, "big" + TF).get("message", ""), "big waits")
+    await until(lambda: "resKey:cpu" in reserved(mini, "big" + TF).get("message", ""), "big waits")
     await mini.put(TFJOBS, tfjob("small", "q", workers=1))
-    await until(lambda: "is blocked" in _reserved(mini, "small" + TF).get("message", ""), "small waits behind it")
+    await until(lambda: "is blocked" in reserved(mini, "small" + TF).get("message", ""), "small waits behind it")
     await mini.edit(ELASTIC_QUOTAS, "quotas/q", {"metadata": {"labels": {"koord-queue/queue-policy": "Priority"}}})
     await until(lambda: phase(mini, "small" + TF) == "Dequeued", "now it may pass")
     await mini.edit(ELASTIC_QUOTAS, "quotas/q", {"metadata": {"labels": {"koord-queue/queue-policy": "Block"}}})
-    await until(lambda: _policy(mini, "q") == "Block", "Block again")
+    await until(lambda: policy(mini, "q") == "Block", "Block again")
     await mini.put(TFJOBS, tfjob("late", "q", workers=1))
-    await until(lambda: "is blocked" in _reserved(mini, "late" + TF).get("message", ""), "late waits")
+    await until(lambda: "is blocked" in reserved(mini, "late" + TF).get("message", ""), "late waits")
     for name in ("runs", "small"):
         await mini.delete(TFJOBS, f"team/{name}")
     await until(lambda: phase(mini, "big" + TF) == "Dequeued", "the head goes first")
@@ -208,8 +158,8 @@ async def test_more_than_max_is_told_apart_and_cured_by_an_edit(mini: MiniCluste
     await mini.put(ELASTIC_QUOTAS, quota("q", "1"))
     await start_queue(mini)
     await mini.put(TFJOBS, tfjob("big", "q", workers=4))
-    await until(lambda: _reserved(mini, "big" + TF).get("reason") == "ExceedsMaxQuota", "big waits for an edit")
-    assert _reserved(mini, "big" + TF)["status"] == "False"
+    await until(lambda: reserved(mini, "big" + TF).get("reason") == "ExceedsMaxQuota", "big waits for an edit")
+    assert reserved(mini, "big" + TF)["status"] == "False"
     await mini.edit(ELASTIC_QUOTAS, "quotas/q", {"spec": {"max": {"cpu": "8"}}})
     await until(lambda: phase(mini, "big" + TF) == "Dequeued", "an edit cures it")
 
@@ -218,7 +168,7 @@ async def test_pending_too_long_falls_back_and_returns_under_a_new_trace(mini: M
     await mini.put(ELASTIC_QUOTAS, quota("q", "8"))
     await start_queue(mini, timeouts={"TFJob": Timeouts(running=1.5, backoff=0.5)})
     await mini.put(TFJOBS, tfjob("a", "q"))
-    await until(lambda: _resumed(mini, "a"), "resumed")
+    await until(lambda: resumed(mini, "a"), "resumed")
     first = unit_of(mini, "a" + TF)["metadata"]["annotations"]["koord.sh/traceparent"]
     await until(lambda: phase(mini, "a" + TF) == "TimeoutBackoff", "falls back")
     fallen = unit_of(mini, "a" + TF)["status"]
@@ -226,7 +176,7 @@ async def test_pending_too_long_falls_back_and_returns_under_a_new_trace(mini: M
     assert fallen["admissions"] == []
     assert fallen["requeueState"]["count"] == 1
     await until(lambda: mini.get(TFJOBS, "team/a")["spec"]["runPolicy"]["suspend"] is True, "suspended again")  # type: ignore[index]
-    await until(lambda: _resumed(mini, "a"), "resumed again")
+    await until(lambda: resumed(mini, "a"), "resumed again")
     second = unit_of(mini, "a" + TF)["metadata"]["annotations"]["koord.sh/traceparent"]
     assert first[3:35] != second[3:35]
     await status(mini, "a", "Running")
@@ -238,7 +188,7 @@ async def test_a_running_job_that_its_user_suspends_gives_its_room_back(mini: Mi
     await mini.put(ELASTIC_QUOTAS, quota("q", "2"))
     await start_queue(mini)
     await mini.put(TFJOBS, tfjob("a", "q"))
-    await until(lambda: _resumed(mini, "a"), "resumed")
+    await until(lambda: resumed(mini, "a"), "resumed")
     await status(mini, "a", "Running")
     await until(lambda: phase(mini, "a" + TF) == "Running", "runs")
     await mini.put(TFJOBS, tfjob("b", "q", annotations={"scheduling.x-k8s.io/priority": "9"}))
@@ -271,10 +221,10 @@ async def test_an_admitted_job_that_is_suspended_again_falls_back(mini: MiniClus
     await mini.put(ELASTIC_QUOTAS, quota("q", "2"))
     await start_queue(mini, timeouts={"TFJob": Timeouts(backoff=0.3)})
     await mini.put(TFJOBS, tfjob("a", "q"))
-    await until(lambda: _resumed(mini, "a"), "resumed")
+    await until(lambda: resumed(mini, "a"), "resumed")
     await mini.edit(TFJOBS, "team/a", {"spec": {"runPolicy": {"suspend": True}}})
     await until(lambda: unit_of(mini, "a" + TF)["status"].get("requeueState", {}).get("count") == 1, "falls back")
-    await until(lambda: _resumed(mini, "a"), "and is let go again")
+    await until(lambda: resumed(mini, "a"), "and is let go again")
     assert phase(mini, "a" + TF) == "Dequeued"
 
 
@@ -282,7 +232,7 @@ async def test_a_deactivated_job_is_suspended_and_gives_its_room_back_with_its_p
     await mini.put(ELASTIC_QUOTAS, quota("q", "2"))
     await start_queue(mini)
     await mini.put(TFJOBS, tfjob("a", "q"))
-    await until(lambda: _resumed(mini, "a"), "resumed")
+    await until(lambda: resumed(mini, "a"), "resumed")
     await status(mini, "a", "Running")
     await until(lambda: phase(mini, "a" + TF) == "Running", "runs")
     annotations = {"koord-queue/related-queueunit": "team/a-tf-qu", "koord-queue/related-podset-name": "worker"}
@@ -303,9 +253,9 @@ async def test_a_deactivated_job_is_suspended_and_gives_its_room_back_with_its_p
     await until(lambda: phase(mini, "b" + TF) == "Dequeued", "b gets the room when the pod is gone")
     assert unit_of(mini, "a" + TF)["status"]["admissions"] == []
     await mini.edit(TFJOBS, "team/a", {"metadata": {"annotations": {active: "true"}}})
-    await until(lambda: "active again" in _reserved(mini, "a" + TF).get("message", ""), "a waits again")
+    await until(lambda: "active again" in reserved(mini, "a" + TF).get("message", ""), "a waits again")
     await mini.delete(TFJOBS, "team/b")
-    await until(lambda: _resumed(mini, "a"), "a is resumed again")
+    await until(lambda: resumed(mini, "a"), "a is resumed again")
 
 
 async def test_a_job_that_ran_as_long_as_it_may_is_evicted(mini: MiniCluster) -> None:
@@ -313,7 +263,7 @@ async def test_a_job_that_ran_as_long_as_it_may_is_evicted(mini: MiniCluster) ->
     await start_queue(mini)
     limit = {"scheduling.x-k8s.io/max-exec-time-seconds": "1"}
     await mini.put(TFJOBS, tfjob("a", "q", annotations=limit))
-    await until(lambda: _resumed(mini, "a"), "resumed")
+    await until(lambda: resumed(mini, "a"), "resumed")
     await status(mini, "a", "Running")
     await until(lambda: "MaximumExecutionTimeExceeded" in reasons(mini), "told")
     await until(lambda: phase(mini, "a" + TF) == "Enqueued", "evicted")
@@ -325,7 +275,7 @@ async def test_a_running_job_is_charged_for_the_pods_it_has(mini: MiniCluster) -
     await mini.put(ELASTIC_QUOTAS, quota("q", "4"))
     await start_queue(mini)
     await mini.put(TFJOBS, tfjob("a", "q", workers=3))
-    await until(lambda: _resumed(mini, "a"), "resumed")
+    await until(lambda: resumed(mini, "a"), "resumed")
     annotations = {"koord-queue/related-queueunit": "team/a-tf-qu", "koord-queue/related-podset-name": "worker"}
 
     async def pod(name: str) -> None:
@@ -344,7 +294,7 @@ async def test_a_running_job_is_charged_for_the_pods_it_has(mini: MiniCluster) -
     await until(lambda: unit_of(mini, "a" + TF)["status"]["podState"].get("running") == 3, "all run")
     assert await used() == 3000
     await mini.put(TFJOBS, tfjob("b", "q", workers=2))
-    await until(lambda: "resKey:cpu" in _reserved(mini, "b" + TF).get("message", ""), "b does not fit")
+    await until(lambda: "resKey:cpu" in reserved(mini, "b" + TF).get("message", ""), "b does not fit")
 
     # Scaled down: what is not needed any more goes to b.
     await mini.edit(TFJOBS, "team/a", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 2}}}})
@@ -373,7 +323,7 @@ async def test_running_pods_are_counted(mini: MiniCluster) -> None:
     await mini.put(ELASTIC_QUOTAS, quota("q", "4"))
     await start_queue(mini)
     await mini.put(TFJOBS, tfjob("a", "q", workers=2))
-    await until(lambda: _resumed(mini, "a"), "resumed")
+    await until(lambda: resumed(mini, "a"), "resumed")
     annotations = {"koord-queue/related-queueunit": "team/a-tf-qu", "koord-queue/related-podset-name": "worker"}
     for name, node_name in (("a-0", "n1"), ("a-1", "")):
         metadata = {"name": name, "namespace": "team", "annotations": annotations}
@@ -459,7 +409,7 @@ async def test_impossible_amounts_are_named_and_do_not_stop_the_others(mini: Min
     empty = tfjob("empty", "q")
     empty["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["resources"] = {}
     await mini.put(TFJOBS, empty)
-    await until(lambda: _resumed(mini, "empty"), "what asks for nothing fits")
+    await until(lambda: resumed(mini, "empty"), "what asks for nothing fits")
     notes = await until(
         lambda: {"InvalidJob", "InvalidQueueUnit", "InvalidObject"} <= reasons(mini) and mini.events, "three are told"
     )
@@ -492,112 +442,6 @@ async def test_a_refused_status_write_is_planned_again(mini: MiniCluster) -> Non
     mini.refuse = refuse
     await start_queue(mini)
     await mini.put(TFJOBS, tfjob("a", "q"))
-    await until(lambda: _resumed(mini, "a"), "resumed in the end")
+    await until(lambda: resumed(mini, "a"), "resumed in the end")
     item = (await mini.ledger.items("admitted/"))["admitted/q"]
     assert item.used.get("cpu", 0) + item.held.get("cpu", 0) == 2000
-
-
-async def test_a_queue_killed_at_any_step_is_continued_by_the_next(mini: MiniCluster) -> None:
-    await mini.put(ELASTIC_QUOTAS, quota("q", "40"))
-    first = await start_queue(mini)
-    for number in range(20):
-        await mini.put(TFJOBS, tfjob(f"j{number}", "q"))
-    await until(lambda: sum(_resumed(mini, f"j{n}") is not None for n in range(20)) >= 3, "some are through")
-    await mini.kill(first._host)
-    await asyncio.sleep(0)
-    await start_queue(mini)
-    await until(lambda: all(_resumed(mini, f"j{n}") is not None for n in range(20)), "all resumed", timeout=60)
-    item = (await mini.ledger.items("admitted/"))["admitted/q"]
-    assert item.used.get("cpu", 0) + item.held.get("cpu", 0) == 40000
-
-
-async def test_what_a_dead_queue_only_held_is_given_back_by_the_next(mini: MiniCluster) -> None:
-    """Long before the lease of its claim is over."""
-    await mini.put(ELASTIC_QUOTAS, quota("q", "1"))
-    first = await start_queue(mini)
-    await mini.put(TFJOBS, tfjob("b", "q"))
-    await until(lambda: phase(mini, "b" + TF) != "none", "b has a unit")
-    await mini.kill(first._host)
-    await mini.put(ELASTIC_QUOTAS, quota("q", "2"))
-    meta = unit_of(mini, "b" + TF)["metadata"]
-    async with await Ledger.connect(mini.redis_url, mini.cluster, "queue-dead") as dead:
-        takes = unit_takes({"cpu": 2000}, ("q",))
-        member = Member(meta["uid"], "team", "b" + TF, "", takes)
-
-        async def held() -> bool:
-            [answer] = await dead.claim([ClaimRequest("queue-dead-1", (member,))])
-            return answer.status == "ok"
-
-        for _ in range(400):
-            if await held():
-                break
-            await asyncio.sleep(0.05)
-        else:
-            raise AssertionError("the quota's limit was not raised")
-    await start_queue(mini)
-    await until(lambda: _resumed(mini, "b"), "b goes on", timeout=LEASE_S - 5)
-
-
-async def test_a_bus_outage_is_sat_out(own_nats: NatsServer, redis_url: str, cluster: str) -> None:
-    async with running(own_nats.url, redis_url, cluster) as mini:
-        await mini.put(NODES, node("n"))
-        await QuotaService(await mini.host("quota"), QuotaSettings()).start()
-        await mini.put(ELASTIC_QUOTAS, quota("q", "8"))
-        service = await start_queue(mini)
-        await mini.put(TFJOBS, tfjob("a", "q"))
-        await until(lambda: _resumed(mini, "a"), "before")
-        await own_nats.kill()
-        await until(lambda: not service._lease.held, "the lease is over", timeout=15)
-        await own_nats.restart(empty=False)
-        await until(lambda: mini.bus.connected, "reconnected")
-        await mini.put(TFJOBS, tfjob("b", "q"))
-        await until(lambda: _resumed(mini, "b"), "after", timeout=40)
-        await status(mini, "a", "Succeeded")
-        await until(lambda: phase(mini, "a" + TF) == "Succeed", "a ends")
-        assert all(not task.done() for host in mini._hosts for task in host._tasks)
-
-
-async def test_a_lost_ledger_is_waited_for(nats_url: str, own_redis: RedisServer, cluster: str) -> None:
-    async with running(nats_url, own_redis.url, cluster) as mini:
-        await mini.put(NODES, node("n"))
-        await QuotaService(await mini.host("quota"), QuotaSettings()).start()
-        await mini.put(ELASTIC_QUOTAS, quota("q", "4"))
-        await start_queue(mini)
-        await mini.put(TFJOBS, tfjob("a", "q", workers=3))
-        await until(lambda: _resumed(mini, "a"), "before")
-        await own_redis.kill()
-        await mini.put(TFJOBS, tfjob("b", "q", workers=1))
-        await until(lambda: phase(mini, "b" + TF) != "none", "b has a unit")
-        await own_redis.restart(empty=True)
-        await mini.rebuild()
-        await until(lambda: _resumed(mini, "b"), "after", timeout=40)
-        await mini.put(TFJOBS, tfjob("c", "q", workers=1))
-        await until(lambda: "cpu" in _reserved(mini, "c" + TF).get("message", ""), "c does not fit beside a and b")
-        item = (await mini.ledger.items("admitted/"))["admitted/q"]
-        assert item.used.get("cpu", 0) + item.held.get("cpu", 0) == 4000
-
-
-def _resumed(mini: MiniCluster, name: str) -> dict[str, Any] | None:
-    job = mini.get(TFJOBS, f"team/{name}")
-    return job if job is not None and job["spec"]["runPolicy"].get("suspend") is False else None
-
-
-def _reserved(mini: MiniCluster, name: str) -> dict[str, Any]:
-    conditions = (mini.get(QUEUE_UNITS, f"team/{name}") or {}).get("status", {}).get("conditions", [])
-    return next((each for each in conditions if each["type"] == "QuotaReserved"), {})
-
-
-def _policy(mini: MiniCluster, name: str) -> str:
-    return str((mini.get(QUEUES, f"koord-queue/{name}") or {}).get("spec", {}).get("queuePolicy", ""))
-
-
-def _condition(mini: MiniCluster, name: str) -> dict[str, Any]:
-    conditions = (mini.get(QUEUES, f"koord-queue/{name}") or {}).get("status", {}).get("conditions", [])
-    return next((each for each in conditions if each["type"] == "Active"), {})
-
-
-async def test_a_list_made_anew_is_complete_too(mini: MiniCluster) -> None:
-    """After a rebuild of the ledger the lists' markers carry a word: a queue that starts then must know them."""
-    await mini.publisher.listed(PODS, "2", mark="rebuilt-after-a-loss")
-    service = await start_queue(mini)
-    await until(lambda: service._host.ready.ready)
