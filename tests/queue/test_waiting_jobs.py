@@ -1,41 +1,10 @@
 """Who waits, for what, and who is next: units without a job, what a job is told, priorities edited meanwhile."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
 
-import pytest
-
-from koord.kube.resources import ELASTIC_QUOTAS, JOBS, NODES, QUEUE_UNITS, TFJOBS
-from koord.queue.service import QueueService
-from koord.queue.settings import QueueSettings
-from koord.quota.service import QuotaService
-from koord.quota.settings import QuotaSettings
-from tests.queue.harness import MiniCluster, batch_job, node, quota, running, tfjob, until
-
-TF = "-tf-qu"
-
-
-@pytest.fixture
-async def mini(nats_url: str, redis_url: str, cluster: str) -> AsyncIterator[MiniCluster]:
-    async with running(nats_url, redis_url, cluster) as made:
-        await made.put(NODES, node("n"))
-        await QuotaService(await made.host("quota"), QuotaSettings()).start()
-        yield made
-
-
-async def start_queue(mini: MiniCluster) -> None:
-    await QueueService(await mini.host("queue"), QueueSettings()).start()
-
-
-def phase(mini: MiniCluster, name: str) -> str:
-    unit = mini.get(QUEUE_UNITS, f"team/{name}")
-    return str(unit.get("status", {}).get("phase", "")) if unit is not None else "none"
-
-
-def unit_of(mini: MiniCluster, name: str) -> dict[str, Any]:
-    unit = mini.get(QUEUE_UNITS, f"team/{name}")
-    assert unit is not None
-    return unit
+from koord.kube.resources import ELASTIC_QUOTAS, JOBS, QUEUE_UNITS, TFJOBS
+from tests.queue.harness import MiniCluster, batch_job, quota, tfjob, until
+from tests.queue.looking import TF, phase, start_queue, unit_of
 
 
 async def test_a_unit_that_names_a_job_waits_for_it_and_holds_nothing_without_it(mini: MiniCluster) -> None:
