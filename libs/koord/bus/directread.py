@@ -39,22 +39,27 @@ async def read_stored(
     """The messages on ``filter_subject`` from sequence ``first`` on, at most ``most``; empty if the replica has none.
 
     ``most_bytes`` bounds the answer too (0: the server's own bound). BusUnavailable when nobody answers within
-    ``timeout`` seconds; what had come by then is answered.
+    ``timeout`` seconds; what had come by then is answered, without a gap.
     """
     inbox = bus.nc.new_inbox()
     found: list[Stored] = []
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def message(_: bytes, reply: bytes, headers: bytes | None, body: bytes) -> None:
+        if ended.done():
+            return
         status, text = status_of(headers)
         if not status:
+            before = header_value(headers, b"Nats-Last-Sequence")
+            if before is not None and int(before) != (found[-1].sequence if found else 0):
+                ended.set_result(None)  # the connection broke in between: what came before is in order, the rest is not
+                return
             subject = (header_value(headers, b"Nats-Subject") or "").encode()
             found.append(Stored(subject, headers, body, int(header_value(headers, b"Nats-Sequence") or 0)))
-        elif not ended.done():
-            if status in _ENDS:
-                ended.set_result(None)
-            else:
-                ended.set_exception(BusUnavailable(f"stream {stream}: {text or status}"))
+        elif status in _ENDS:
+            ended.set_result(None)
+        else:
+            ended.set_exception(BusUnavailable(f"stream {stream}: {text or status}"))
 
     request: dict[str, object] = {"seq": max(1, first), "batch": most, "next_by_subj": filter_subject}
     if most_bytes:

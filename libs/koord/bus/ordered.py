@@ -208,8 +208,9 @@ class OrderedReader:
         self._caught_up = False
         self._alive = True
         self._position = 0
+        reached = self._bypass.reached  # the bypass may get further while the leader is asked
         self._last = await self._last_sequence()
-        if self._last < self._bypass.reached:
+        if self._last < reached:
             self._bypass.reached = 0  # it lost its end, or is another one: that is the replay's business
         self._opened = time.monotonic()
         self._subscription = self._bus.subscribe_raw(inbox, self._receive)
