@@ -50,7 +50,7 @@ def template() -> Manifest:
         "image": "registry.example/x:1",
         "resources": {"requests": {"cpu": "10m", "memory": "1Mi"}, "limits": {"memory": "2Mi"}},
     }
-    spec = {"schedulerName": "koord-scheduler", "restartPolicy": "Never", "containers": [container], "priority": 1}
+    spec = {"schedulerName": "koord-scheduler", "restartPolicy": "Never", "containers": [container], "priority": 0}
     return {"metadata": {"labels": {"app": "x"}, "annotations": {"koord.sh/fake-run-seconds": "0.05"}}, "spec": spec}
 
 

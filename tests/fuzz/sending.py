@@ -79,6 +79,11 @@ class Posts:
 
         await asyncio.gather(*(some() for _ in range(AT_ONCE)))
 
+    async def ask(self, case: ObjectCase) -> tuple[int, str]:
+        """One object; the status of the answer and its message."""
+        async with self._session.post(f"{self._access.url}{case.path}", data=case.body) as answer:
+            return answer.status, str(msgspec.json.decode(await answer.read()).get("message", ""))
+
     async def _one(self, case: ObjectCase) -> None:
         async with self._session.post(f"{self._access.url}{case.path}", data=case.body) as answer:
             body = await answer.read()

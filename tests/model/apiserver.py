@@ -80,6 +80,8 @@ class Sent:
         self.body = body
         self.content_type = content_type
         self.at_s = at_s
+        self.held_until_s = 0.0
+        """Somewhere on the way it is held up so long."""
         self.response: Response | None = None
         self.answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 

@@ -15,6 +15,7 @@ from koord.kube.resources import (
 from tests.model.apiserver import ApiServer
 from tests.model.objects import (
     BUDGET,
+    GANG_MODE,
     NAMESPACE,
     NODE_CPU,
     PRIORITY,
@@ -110,6 +111,13 @@ class Cluster:
 
     async def node_shrinks(self, node: str) -> None:
         await self._api.do("PATCH", NODES.path("", node, "status"), {"status": {"allocatable": {"cpu": "2"}}}, MERGE)
+
+    async def loose_gangs_end(self) -> None:
+        """NonStrict gangs that wait are given up: without room they would hold a part of it again and again."""
+        for pod in list(self._api.objects(PODS).values()):
+            loose = pod["metadata"].get("annotations", {}).get(GANG_MODE) == "NonStrict"
+            if loose and not pod["spec"].get("nodeName"):
+                await self.deleted(pod, PODS.path(NAMESPACE, pod["metadata"]["name"]))
 
     # Controllers ----------------------------------------------------------------------------------------------------
 

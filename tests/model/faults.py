@@ -5,6 +5,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from koord.ledger.model import LedgerUnavailable
+from tests.model.apiserver import Sent
+from tests.model.feeds import Feed
 from tests.model.moves import Move
 
 if TYPE_CHECKING:
@@ -30,10 +32,15 @@ class Faults:
         for sent in play.api.under_way:
             yield Move(f"lost: {sent}", partial(play.api.lose, sent))
             if sent.response is None:
+                if sent.binds:
+                    yield Move(f"held up: {sent}", partial(self._hold_up, sent, 45.0))
                 yield Move(f"not sent: {sent}", partial(play.api.lose, sent, certainly_unsent=True))
                 for status in (429, 500, 422):
                     if status != 422 or sent.binds:
                         yield Move(f"{status}: {sent}", partial(play.api.refuse, sent, status))
+
+    def _hold_up(self, what: Sent | Feed, seconds: float) -> None:
+        what.held_until_s = self._play.loop.now + seconds
 
     def _decisions(self) -> Iterator[Move]:
         play = self._play
@@ -84,5 +91,8 @@ class Faults:
                 yield Move(f"{keeper.actor.name} loses its lease", keeper.loses_its_lease)
         for reader in play.readers:
             if reader.actor.alive:
-                for feed in reader.feeds[-2:]:
+                for feed in reader.feeds[-3:]:
                     yield Move(f"{reader.actor.name} reads {feed.token} again", feed.renew)
+                    if feed.behind:
+                        label = f"slow: {reader.actor.name} with {feed.token}"
+                        yield Move(label, partial(self._hold_up, feed, 25.0))

@@ -24,6 +24,8 @@ class Feed:
         self.resource = resource
         self.position = 0
         self.life = 0
+        self.held_until_s = 0.0
+        """The reader is slow, and comes to nothing more before that."""
         self._server = server
         self._cache = cache
         self._subjects = Subjects("model")

@@ -42,6 +42,8 @@ class Moves:
         for gate in play.gates.shut:
             yield Move(repr(gate), partial(play.gates.open, gate))
         for sent in play.api.under_way:
+            if play.loop.now < sent.held_until_s:
+                continue
             if sent.response is None:
                 # A request that nobody waits for any more is nobody's next step.
                 label = f"execute {sent}" if sent.awaited else f"execute late {sent.method} {sent.path}"
@@ -75,6 +77,8 @@ class Moves:
             if not one.actor.alive:
                 continue
             for feed in one.feeds:
+                if play.loop.now < feed.held_until_s:
+                    continue
                 if feed.lost:
                     yield Move(f"{name} reads {feed.token} anew", feed.renew)
                 elif feed.behind:

@@ -40,7 +40,7 @@ ways = st.lists(picks, max_size=10)
 """What happens before something is done to the run, so that it is done while everybody is at something."""
 scenes = st.lists(st.sampled_from(["pods", "gang", "job", "unit"]), min_size=1, max_size=3)
 rooms = st.sampled_from(["free", "full", "held"])
-MATTERS = ("/binding", "/binding", "late: ", "copy", "claim_v1", "_v1 is ans")
+MATTERS = ("/binding", "held up: ", "held up: ", "slow: ", "late: ", "copy", "claim_v1", "_v1 is ans")
 roles = st.sampled_from(ROLES)
 
 
@@ -128,6 +128,7 @@ class Machine(RuleBasedStateMachine):
         """Everything is delivered and everybody runs: nothing is stuck, and a rebuild changes nothing."""
         play = self.play
         self.tell("--- nothing goes wrong any more")
+        await self.cluster.loose_gangs_end()
         for role in ("scheduler", "gateway", "queue", "quota", "preemptor"):
             if not play.lives(role)[-1].actor.alive:
                 await play.start_anew(role, 0)
