@@ -56,6 +56,10 @@ async def is_used(bed: Bed, **wanted: int) -> bool:
     return {name: await used(bed, f"quota/{name}") for name in wanted} == wanted
 
 
+async def is_free(bed: Bed, uid: str) -> bool:
+    return await bed.ledger.record(uid) is None
+
+
 async def right(bed: Bed) -> bool:
     return all(sums.right for sums in (await bed.ledger.sums(list(await bed.ledger.items()))).values())
 
@@ -78,7 +82,8 @@ async def test_a_rebuild_at_rest_reproduces_the_items(bed: Bed, redis_url: str) 
         waits = await bed.cluster.pod("waits")
         await bed.claim(waits)
         await bed.cluster.put(PODS, waits, gone=True)
-        await until(lambda: is_used(bed, leaf=26000, top=40000), "all charges")
+        await until(lambda: is_used(bed, leaf=26000, top=40000), "all charges", 30)
+        await until(lambda: is_free(bed, "uid-waits"), "the end of what was held", 30)
         before = await quiet_items(bed, {"quota/top", "quota/leaf"})
     async with await Ledger.connect(redis_url, bed.cluster.bus.subjects.cluster, "r2") as ledger:
         await ledger.shut(await ledger.lead("reconciler"))
