@@ -16,7 +16,8 @@ from koord.bus.connection import Bus
 from koord.bus.decisions import DecisionConsumer, DecisionPublisher, Delivery
 from koord.bus.directread import Stored, read_stored
 from koord.bus.errors import BusTimeout
-from koord.bus.pull import Pulled
+from koord.bus.livedecisions import LiveDecisions
+from koord.bus.pull import Pulled, PullLoop
 from koord.bus.queued import unacknowledged
 from koord.contracts.codec import decode_decision, encode
 from koord.contracts.decisions import Bind, BindMember, ClaimRef, Create, Delete, ObjectRef
@@ -313,3 +314,32 @@ def test_unknown_fields_are_ignored_and_new_optional_ones_default() -> None:
         }
     )
     assert decode_decision(newer) == Delete("d", ObjectRef("pods_core", "a", "b"))
+
+
+async def test_deliveries_that_got_lost_on_the_way_are_read_directly(
+    bus: Bus, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when they died with a connection: the consumer would bring them again only after its ack_wait."""
+    receive, dropped = PullLoop._receive, list[bytes]()
+
+    def lossy(loop: PullLoop, subject: bytes, reply: bytes, headers: bytes | None, body: bytes) -> None:
+        if reply.startswith(b"$JS.ACK.") and 2 <= len(dropped) + len(gateway.deliveries) < 5:
+            dropped.append(body)
+            return
+        receive(loop, subject, reply, headers, body)
+
+    monkeypatch.setattr(PullLoop, "_receive", lossy)
+    publisher, theirs = DecisionPublisher(bus, "scheduler"), await connect("gateway")
+    live = LiveDecisions(theirs)
+    live.start()
+    gateway = Gateway(DecisionConsumer(theirs, ack_wait=300.0, live=live))
+    await gateway.start()
+    for number in range(6):
+        await publisher.publish(bind(number), TRACE)
+        await until(lambda number=number: len(gateway.deliveries) + len(dropped) > number)  # type: ignore[misc]
+    assert dropped
+    await until(lambda: {d.decision.id for d in gateway.deliveries if d.decision} == {f"claim-{n}" for n in range(6)})
+    again = [delivery for delivery in gateway.deliveries if not delivery.settles]
+    assert {delivery.body for delivery in again} >= set(dropped) and all(delivery.stored for delivery in again)
+    live.close()
+    await gateway.stop()

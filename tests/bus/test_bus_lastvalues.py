@@ -31,3 +31,28 @@ async def test_a_late_reader_gets_the_last_value_of_each_subject_and_follows(bus
     await bus.publish_acked(subjects.quota_runtime("gpu"), encode(QuotaRuntime("gpu", 3, [])))
     await until(lambda: ("gpu", 3) in seen, what=str(seen))
     await values.close()
+
+
+async def test_values_come_live_while_the_stream_has_no_leader(bus: Bus) -> None:
+    """An older reader does not hear them, and reads the same from the stream later."""
+    await ensure_streams(bus)
+    subjects = bus.subjects
+    seen: list[tuple[str, int]] = []
+    bad: list[ContractError] = []
+    values = LastValues(
+        bus,
+        subjects.quota_stream,
+        subjects.quota_runtime_all,
+        QuotaRuntime,
+        lambda value: seen.append((value.tree, value.version)),
+        bad.append,
+    )
+    values.start()
+    subject = subjects.quota_runtime("gpu")
+    await bus.publish(subjects.live_of(subject), encode(QuotaRuntime("gpu", 2, [])))
+    await until(lambda: seen == [("gpu", 2)], what=str(seen))
+    await bus.publish(subjects.live_of(subject), b"no message pack at all")
+    await until(lambda: bad, what="told")
+    await bus.publish_acked(subject, encode(QuotaRuntime("gpu", 3, [])))
+    await until(lambda: seen == [("gpu", 2), ("gpu", 3)], what=str(seen))
+    await values.close()

@@ -15,8 +15,8 @@ from koord.kube.meta import micro_rfc3339, parse_time
 LIVE: Final = "koord.sh/live-decisions"
 """Annotation of the Lease ``koord-ledger``: the time until which decisions may be executed that no queue holds."""
 COVER_S: Final = 30.0
-"""Longer than an election: mostly one note for each is enough. A barrier never waits longer for it than the time-out of a
-request after the begin of its own term."""
+"""Longer than an election: mostly one note for each is enough. A barrier never waits longer for it than the time-out of
+a request after the begin of its own term."""
 SPARE_S: Final = 5.0
 SKEW_S: Final = 2.0
 """How far the clocks of two gateways may be apart."""
