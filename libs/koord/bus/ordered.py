@@ -200,6 +200,10 @@ class OrderedReader:
             self._leave()  # a full backlog that nobody works off would stop the connection for all
 
     async def _open(self) -> None:
+        if self._bus.clustered:
+            # Only the leader of JetStream's bookkeeping answers; without it no consumer can be made, and what the sink
+            # has stays its picture until then.
+            await self._bus.js_quick.account_info()
         self.starts += 1
         await self._sink.starting()
         inbox = self._bus.nc.new_inbox()
