@@ -297,6 +297,28 @@ async def test_a_paused_reconciler_cannot_go_on_with_its_rebuild(world: World) -
     assert (await world.r.items())["node/n1"].limits["cpu"] == 4000
 
 
+@pytest.mark.parametrize("key", [":columns", ":records"])
+async def test_a_leader_that_finds_nonsense_leaves_no_open_ledger_without_what_it_dropped(
+    world: World, key: str
+) -> None:
+    """Numbers of columns that are given out anew would read one resource's room as another's."""
+    await world.see(PodSeen("p", "ns", "p", "n1", pod("p", "n1", 3000).takes, "5"))
+    if key == ":columns":
+        await world.raw.hset(world.key + key, "nonsense", "x")
+    else:
+        await world.raw.unlink(world.key + key)
+        await world.raw.set(world.key + key, "nonsense")
+    await world.s2.lead("quota")
+    assert not (await world.r.status()).open
+    assert (await world.claim(pod("q", "n1", 3000))).answer.status == "closed"
+    assert (await world.r.sweep(world.reconciler_epoch)).status == "closed"
+
+
+async def test_a_leader_leaves_open_what_can_be_read(world: World) -> None:
+    await world.s2.lead("quota")
+    assert (await world.r.status()).open
+
+
 async def test_the_largest_gang_goes_all_its_way_in_single_steps(world: World) -> None:
     await world.see(NodeSeen("node/big", {"cpu": 10**6, "pods": 5000}, "1"))
     held = await world.claim(*(pod(f"p{i}", "big", 3) for i in range(4096)))

@@ -17,12 +17,17 @@ local TYPES = {
 }
 
 -- What is to be rebuilt must be readable for that to begin: what somebody else wrote in its place goes, be it by a slip of
--- the hand. A role is then known again from the rebuild, as after a loss of Redis; columns go with the items.
+-- the hand. A role is then known again from the rebuild, as after a loss of Redis; columns go with the items. A ledger that
+-- lost something here is closed: records could be made twice, and columns be given out anew under items that still are.
 local function make_readable(key)
+  local whole = true
   for wanted, suffixes in pairs(TYPES) do
     for _, suffix in ipairs(suffixes) do
       local found = redis.call('TYPE', key .. suffix).ok
-      if found ~= wanted and found ~= 'none' then redis.call('UNLINK', key .. suffix) end
+      if found ~= wanted and found ~= 'none' then
+        redis.call('UNLINK', key .. suffix)
+        whole = false
+      end
     end
   end
   local roles = redis.call('HGETALL', key .. ':roles')
@@ -30,6 +35,7 @@ local function make_readable(key)
     local good, holder = pcall(cmsgpack.unpack, roles[i + 1])
     if not good or type(holder) ~= 'table' or type(holder[1]) ~= 'number' or type(holder[2]) ~= 'string' then
       redis.call('HDEL', key .. ':roles', roles[i])
+      whole = false
     end
   end
   local columns, seen = redis.call('HGETALL', key .. ':columns'), {}
@@ -37,10 +43,12 @@ local function make_readable(key)
     local c = tonumber(columns[i])
     if not c or c % 1 ~= 0 or c < 1 or c > #columns / 2 or seen[c] then
       redis.call('UNLINK', key .. ':columns')
+      whole = false
       break
     end
     seen[c] = true
   end
+  if not whole and redis.call('HEXISTS', key .. ':meta', 'open') == 1 then redis.call('HSET', key .. ':meta', 'open', '0') end
 end
 
 -- {role, incarnation} -> epoch of the role: the same again while the caller is the highest, else a higher one. From the
