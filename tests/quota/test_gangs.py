@@ -126,3 +126,20 @@ def test_idle_room_goes_to_the_whole_gang_or_to_somebody_else(keeper: Keeper) ->
     keeper.fill(0.0)
     limits = {name: keeper.limits(name)[0].limits["cpu"] // 1000 for name in "ab"}
     assert limits == {"a": 12, "b": 8}
+
+
+def test_whoever_leaves_a_gang_under_the_same_name_stands_for_itself(keeper: Keeper) -> None:
+    """Deleted and made again between two looks, as a Job's pods are: in another gang, or in none."""
+    for gang in "gh":
+        put(keeper, member(f"{gang}0", gang, least=1, node="n"), member(f"{gang}1", gang, least=1))
+    put(keeper, member("x", "g", least=1))
+    for gang in "hghg":
+        assert ("pod ns/x", {"cpu": 1}) in line(keeper)
+        put(keeper, member("x", gang, least=1))
+    alone = member("x", "", least=1)
+    alone.metadata.annotations.clear()
+    put(keeper, alone)
+    assert line(keeper) == [("pod ns/g1", {"cpu": 1}), ("pod ns/h1", {"cpu": 1}), ("pod ns/x", {"cpu": 1})]
+    keeper.drop_pod("ns/x")
+    assert ("pod ns/x", {"cpu": 1}) not in line(keeper)
+    assert len(keeper.usage.gangs) == 6

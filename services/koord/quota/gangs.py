@@ -85,6 +85,11 @@ class Gangs:
         gang = self._gangs.get(ref.id)
         if gang is None or gang.members.pop(key, None) is None:
             return
+        # At once: before the next flush it may stand in a line for itself, or for another gang, under the same key.
+        mine = self._entries.get(ref.id, set())
+        if (own := f"pod {key}") in mine:
+            mine.discard(own)
+            self._lines.drop(own)
         self._stir(gang)
         if not gang.members:
             self._unname(gang)
