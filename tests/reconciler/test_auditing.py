@@ -1,17 +1,20 @@
 """Audits on real NATS and Redis: what is put right, what is damaged beyond that, and that a rebuild changes nothing."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import redis.asyncio
 
+from koord.accounting.takes import Take
 from koord.bus.connection import Bus
 from koord.kube.resources import ELASTIC_QUOTAS, PODS, QUEUE_UNITS
 from koord.ledger.client import Ledger
 from koord.ledger.model import Item, LedgerUnavailable, LimitSet, Observation, PodGone, PodSeen
 from koord.reconciler import metrics
+from koord.reconciler.auditing import Auditor
+from koord.reconciler.world import World
 from koord.telemetry.spans import Spans
 from tests.reconciler.test_term import Bed, Cluster, opened, reconciling, until
 
@@ -222,3 +225,33 @@ async def test_a_pod_moves_when_its_quota_appears(bed: Bed, redis_url: str) -> N
         await until(lambda: is_used(bed, **{DEFAULT: 0, "team": 2000}), "both to move", 30)
         assert await right(bed)
     assert bed.cluster.barriers == 1
+
+
+async def test_only_the_first_look_after_taking_over_ends_records_without_waiting(bed: Bed, redis_url: str) -> None:
+    """Later ones may look at caches of which a NATS that crashed lost the last messages."""
+    await bed.cluster.node()
+    bus, told = bed.cluster.bus, list[Observation]()
+    async with reconciling(bus, redis_url, "r1"):
+        await opened(bed)
+
+    async def tell(found: Sequence[Observation]) -> bool:
+        told.extend(found)
+        return True
+
+    world = World(bus, Spans())
+    await world.start(lambda token: None)
+    try:
+        world.collect_anew()
+        auditor = Auditor(bed.ledger, world, tell, audit_s=3600.0, suspect_s=3600.0)
+        assert await auditor.audit() == ""
+        auditor.level()  # it takes over once more, because too much had piled up
+        assert await auditor.audit() == ""
+        ghost = PodSeen("uid-ghost", "ns", "ghost", "n1", (Take("node/n1", {"cpu": 1000}),), "9")
+        role = await bed.ledger.lead("reconciler")
+        await bed.ledger.observe([ghost], role_epoch=role)
+        assert await auditor.audit() == "" and told == []  # a suspect, which has its time
+        auditor.level()
+        assert await auditor.audit() == ""
+        assert told == [PodGone("uid-ghost", "ns", "ghost")]
+    finally:
+        await world.close()

@@ -332,6 +332,20 @@ def test_a_quota_bound_to_a_namespace_takes_the_pods_that_name_none(folder: Fold
     assert folder.moved(pods, []) == []
 
 
+def test_who_ended_since_its_record_was_read_is_not_charged_anew(folder: Folder) -> None:
+    """Told once more with the version that ended it, that one would be no news to the ledger."""
+    assigned, ended = pod(node="n1", uid="p"), pod(node="n1", uid="p", phase="Succeeded", version="2")
+    folder.pod(None, assigned, "", 0.0)
+    admitted, taken_back = unit(admitted=True), unit(admitted=False, version="2")
+    folder.unit(None, admitted, "", 0.0)
+    for one in (assigned, admitted):
+        [seen] = folder.recharged(one)
+        assert isinstance(seen, PodSeen | UnitSeen) and seen.recharge
+    assert folder.pod(assigned, ended, "2", 0.0) and folder.unit(admitted, taken_back, "2", 0.0)
+    assert folder.recharged(ended) == folder.recharged(taken_back) == []
+    assert folder.charged == 0
+
+
 def test_a_record_that_charges_the_default_quota_is_astray_if_it_belongs_elsewhere(folder: Folder) -> None:
     (seen,) = folder.pod(None, pod(node="n1", quota="leaf"), "1", 0.0)
     assert isinstance(seen, PodSeen)

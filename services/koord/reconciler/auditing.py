@@ -93,7 +93,8 @@ class Auditor:
         metrics.LIVE.set(live)
         now = time.monotonic()
         damage = await self._faults(COUNTS)
-        if not damage and status.observed == live and not self._suspects and now < self._next_look_s:
+        due = self._level or now >= self._next_look_s  # what the caches hold is level only now, so it is looked at now
+        if not damage and status.observed == live and not self._suspects and not due:
             return ""
         # First what can be read at all: what follows reads it.
         damage = damage or await self._faults() or await self._look_closer()

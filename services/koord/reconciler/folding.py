@@ -207,8 +207,11 @@ class Folder:
         return wanted is not None and bool(way := _way(wanted, family)) and way != _way(takes, family)
 
     def recharged(self, one: PodSight | UnitSight) -> list[Observation]:
-        """A pod with a node or an admitted unit, told as what it is now, whatever was told before."""
-        self.drop((one.metadata.uid,))
+        """A pod or unit that is charged, told as what it is now; nothing if it is not charged any more."""
+        uid = one.metadata.uid
+        if uid not in self._pods and uid not in self._units:
+            return []  # it ended since its record was read, and that is told already
+        self.drop((uid,))
         found = self._pod_seen(one) if isinstance(one, PodSight) else self._unit_seen(one)
         return [msgspec.structs.replace(seen, recharge=True) for seen in found]
 
