@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from koord.runtime.service import ServiceSpec
 from koord.runtime.settings import CommonSettings, SettingsError, load, load_service
+from koord.telemetry.logs import without_password
 
 
 class Inner(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +182,9 @@ def test_any_text_of_a_variable_is_taken_or_refused(text: str) -> None:
         ({"nats.url": "nats://a:1,,"}, r"url: '' is no address"),
         ({"nats.url": "http://a:1"}, r"url: 'http://a:1' is no address"),
         ({"nats.url": "nats://a:x"}, r"url: 'nats://a:x' is no address"),
+        ({"nats.url": "nats://[::1"}, r"url: 'nats://\[::1' is no address"),
         ({"redis.url": "localhost:6379"}, r"url: 'localhost:6379' is no address like redis://host:port"),
+        ({"redis.url": "redis://:secret@a:x"}, r"url: 'redis://\*\*\*@a:x' is no address"),
     ],
 )
 def test_rules_of_the_shared_settings(flags: dict[str, object], message: str) -> None:
@@ -200,3 +203,17 @@ def test_rules_of_the_shared_settings(flags: dict[str, object], message: str) ->
 )
 def test_addresses(flags: dict[str, object]) -> None:
     load(CommonSettings, flags=flags)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("nats://a:4222, tls://b", "nats://a:4222, tls://b"),
+        ("nats://u:secret@a:4222,nats://u:secret@b", "nats://***@a:4222,nats://***@b"),
+        ("u:secret@a", "***@a"),
+        ("rediss://:se/cr@et,@a/3", "rediss://***@a/3"),
+        ("", ""),
+    ],
+)
+def test_no_message_shows_a_password(url: str, shown: str) -> None:
+    assert without_password(url) == shown

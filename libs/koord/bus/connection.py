@@ -29,7 +29,7 @@ from koord.bus.failover import Probe, Rotation
 from koord.contracts.asks import Refusal
 from koord.contracts.codec import encode
 from koord.contracts.subjects import Subjects
-from koord.telemetry.logs import get_logger
+from koord.telemetry.logs import get_logger, without_password
 
 if TYPE_CHECKING:
     from koord.bus.streams import StreamLimits
@@ -58,7 +58,7 @@ class Bus:
 
     def __init__(self, client: HotClient, url: str, cluster: str, name: str) -> None:
         self.nc = client
-        self.url = url
+        self.url = without_password(url)  # for messages
         self.name = name
         self.subjects = Subjects(cluster)
         self.js: JetStreamContext = client.jetstream(timeout=API_TIMEOUT_S)
@@ -133,7 +133,7 @@ class Bus:
         except (TimeoutError, OSError, nats.errors.Error) as error:
             bus._closing = True
             await client.close()
-            raise BusUnavailable(f"NATS at {url}: {bus._complaint or error or 'no answer'}") from error
+            raise BusUnavailable(f"NATS at {bus.url}: {bus._complaint or error or 'no answer'}") from error
         bus._connecting = False
         bus.clustered = bool(client.cluster_name)
         bus.acks = Acks(
@@ -145,7 +145,7 @@ class Bus:
             live_name=bus.subjects.live_of,
             has_live=lambda: bus.clustered,
         )
-        bus.spawn(Probe(client, url).run())
+        bus.spawn(Probe(client, bus.url).run())
         return bus
 
     @property

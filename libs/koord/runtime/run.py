@@ -149,7 +149,7 @@ async def _unless(stopping: "asyncio.Future[Any]", work: Awaitable[R]) -> R | No
 
 async def _retried(host: Host, what: str, url: str, connect: Callable[[], Awaitable[R]]) -> R:
     """Connect, again and again, saying what is wrong."""
-    delay, begun = RETRY_FIRST_S, time.monotonic()
+    delay, begun, url = RETRY_FIRST_S, time.monotonic(), logs.without_password(url)
     gate = f"connected to {what}"
     host.ready.require(gate)
     while True:

@@ -18,6 +18,7 @@ import msgspec
 import yaml
 
 from koord.contracts.subjects import Subjects
+from koord.telemetry.logs import without_password
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -37,14 +38,15 @@ class SettingsError(ValueError):
 
 def _check_url(url: str, schemes: Sequence[str], *, bare: bool = False) -> None:
     """ValueError if nobody can connect to ``url``. ``bare``: ``host:port`` without a scheme will do."""
-    parts = urlsplit(url if "://" in url or not bare else f"{schemes[0]}://{url}")
     try:
+        parts = urlsplit(url if "://" in url or not bare else f"{schemes[0]}://{url}")
         known = parts.scheme in schemes and bool(parts.hostname or (parts.scheme == "unix" and parts.path))
         known = known and (parts.port is None or parts.port > 0)
-    except ValueError:  # a port that is none
+    except ValueError:  # a port or an IPv6 address that is none
         known = False
     if not known:
-        raise ValueError(f"url: {url!r} is no address like {schemes[0]}://host:port (or {', '.join(schemes[1:])})")
+        others = ", ".join(schemes[1:])
+        raise ValueError(f"url: {without_password(url)!r} is no address like {schemes[0]}://host:port (or {others})")
 
 
 class NatsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

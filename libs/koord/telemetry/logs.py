@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import re
 import sys
 from typing import Literal, TextIO, cast
 
@@ -9,6 +10,8 @@ import structlog
 
 LogFormat = Literal["json", "console"]
 Logger = structlog.typing.FilteringBoundLogger
+# As far as the last @ before the next address: a password that is not escaped as it should be is hidden, too.
+_USER = re.compile(r"(?:(?<=://)|^)(?:(?!://).)*@")
 
 
 class _StandardError:
@@ -58,3 +61,8 @@ def _keep(logger: object, method: str, event: structlog.typing.EventDict) -> str
 def get_logger(name: str) -> Logger:
     """A logger whose lines say where they come from: ``log.info("bound", pod="ns/a", node="n1")``."""
     return cast(Logger, structlog.get_logger(component=name))
+
+
+def without_password(url: str) -> str:
+    """An address, or several, as logs and messages may show it: ``nats://u:p@a:4222`` is ``nats://***@a:4222``."""
+    return _USER.sub("***@", url)
