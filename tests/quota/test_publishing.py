@@ -1,6 +1,7 @@
 """Runtimes are published beside everything else: a JetStream that confirms nothing holds up no limit."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from koord.bus.errors import BusUnavailable
 from koord.contracts.codec import decode
 from koord.contracts.quota import QuotaRuntime
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS
+from koord.quota import publishing
 from koord.quota.service import QuotaService
 from koord.quota.settings import QuotaSettings
 from koord.telemetry.metrics import render
@@ -81,6 +83,29 @@ async def test_limits_are_written_while_nothing_is_confirmed(
     stored.set_exception(BusUnavailable("never confirmed"))
     await until(lambda: len(stream.sent) > count, "it is published again")
     assert stream.last.quotas == newest.quotas and stream.last.version > newest.version
+
+
+async def test_what_did_not_change_is_published_again_for_nobody_knows_what_the_stream_still_holds(
+    mini: MiniCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A NATS that lost its store; a leader of before whose older message came after ours."""
+    monkeypatch.setattr(publishing, "REFRESH_S", 0.1)
+    await mini.put(ELASTIC_QUOTAS, quota("a", "4"))
+    stream = await started(mini, monkeypatch)
+
+    def confirmed(count: int) -> bool:
+        for _, stored in stream.sent:
+            if not stored.done():
+                stored.set_result(1)
+        named = [message for message, _ in stream.sent if message.quotas and message.quotas[0].name == "a"]
+        return len(named) >= count and all(one == other for one, other in pairs(named[-3:]))
+
+    def pairs(of: list[QuotaRuntime]) -> list[tuple[Any, Any]]:
+        return [(one.quotas, other.quotas) for one, other in itertools.pairwise(of)]
+
+    await until(lambda: confirmed(3), "three messages that say the same")
+    versions = [message.version for message, _ in stream.sent]
+    assert versions == sorted(set(versions))
 
 
 def series(name: str) -> dict[tuple[str, ...], float]:

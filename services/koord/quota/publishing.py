@@ -18,6 +18,9 @@ from koord.telemetry.logs import Logger
 
 UNCONFIRMED_S = 1.0
 """While a tree's message is not confirmed, so long is waited with the next one of the tree."""
+REFRESH_S = 60.0
+"""What did not change is published so often all the same: NATS may have lost its store, or a leader of before, that was
+halted, may have sent an older message after ours."""
 
 
 class Publishing:
@@ -26,18 +29,22 @@ class Publishing:
     def __init__(self, showing: Showing, bus: Bus, log: Logger, again: Callable[[], None]) -> None:
         self._showing, self._bus, self._log, self._again = showing, bus, log, again
         self._sent_s = 0.0
+        self._refresh_s = 0.0
         self._unconfirmed: dict[str, int] = {}
         """By tree: the version of the newest message that is under way."""
         self._current_s: dict[str, float] = {}
         """By tree: since when nothing newer is known than what was confirmed."""
 
     def due(self) -> None:
-        """Publish what changed."""
+        """Publish what changed, now and then everything."""
         now = time.monotonic()
         if self._unconfirmed and now - self._sent_s < UNCONFIRMED_S:
             return
-        if self._showing.compute():
-            for message in self._showing.runtimes():
+        every = now >= self._refresh_s
+        if self._showing.compute() or every:
+            if every:
+                self._refresh_s = now + REFRESH_S
+            for message in self._showing.runtimes(every=every):
                 self._send(message, now)
 
     def look(self, *, pending: bool) -> None:
@@ -50,6 +57,7 @@ class Publishing:
 
     def rest(self) -> None:
         """Another leads."""
+        self._refresh_s = 0.0
         self._unconfirmed.clear()
         self._current_s.clear()
         metrics.RUNTIME_AGE.clear()

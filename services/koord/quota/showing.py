@@ -81,8 +81,8 @@ class Showing:
         """What a quota's subtree uses and asks for."""
         return self._sums.get(name)
 
-    def runtimes(self) -> list[QuotaRuntime]:
-        """One message per tree whose numbers changed since the last call."""
+    def runtimes(self, *, every: bool = False) -> list[QuotaRuntime]:
+        """One message per tree whose numbers changed since the last call; ``every``: also of the others."""
         trees: dict[str, list[QuotaState]] = {}
         for name in sorted(self._quotas.tree):
             node = self._quotas.tree.get(name)
@@ -98,7 +98,7 @@ class Showing:
         messages = []
         for tree in sorted(trees.keys() | self._published.keys()):
             states = trees.get(tree, [])
-            if tree in self._published and states == self._published[tree]:
+            if not every and tree in self._published and states == self._published[tree]:
                 continue
             if states:
                 self._published[tree] = states
