@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from koord.bus.connection import Bus
+from koord.bus.directread import Stored, read_stored
 from koord.bus.questions import serve
 from koord.bus.statepublisher import StatePublisher
 from koord.cli import state
@@ -21,7 +22,7 @@ from koord.cli.state import Reader
 from koord.contracts.asks import BindingsSettled, ExplainPod, PodExplanation, SettleBindings
 from koord.contracts.codec import encode
 from koord.contracts.quota import QuotaRuntime
-from koord.kube.resources import BY_TOKEN, ELASTIC_QUOTAS, PODS, QUEUE_UNITS, QUEUES, Resource
+from koord.kube.resources import BY_TOKEN, ELASTIC_QUOTAS, PODS, QUEUE_UNITS, QUEUES, TFJOBS, Resource
 from tests.gateway.conftest import ApiProcess
 
 JOBS = BY_TOKEN["jobs_batch"]
@@ -92,6 +93,44 @@ async def test_only_what_belongs_to_the_job_is_read(
     assert (answer["kind"], answer["phase"], answer["message"]) == ("Job", "Enqueued", "limited")
     assert [(row["name"], row["max"]) for row in answer["quota"]] == [("team", "9"), ("org", "7")]
     assert answer["pods"] == [{"status": "Pending", "count": 1, "example": "ml/train-0"}]
+
+
+async def test_of_two_jobs_of_a_name_the_one_shown_has_its_own_queue(
+    nats_url: str, cluster: str, published: State
+) -> None:
+    await published.put(TFJOBS, "ml", "train")
+    other = {"queue": "others", "request": {"cpu": "1"}, "consumerRef": {"kind": "TFJob", "name": "train"}}
+    await published.put(QUEUE_UNITS, "ml", "train-tf-qu", spec=other, status={"phase": "Running"})
+    await published.waiting_job()
+    answer = await told(nats_url, cluster)
+    assert (answer["kind"], answer["queue"]) == ("Job", "team")
+    assert [row["name"] for row in answer["quota"]] == ["team", "org"]
+    assert "queue team" in answer["notes"]
+
+
+async def test_what_changes_while_it_is_read_is_there_once_and_what_ends_is_not(
+    nats_url: str, cluster: str, published: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("changes", "ends", "stays"):
+        await published.put(PODS, "ml", name)
+    reads = 0
+
+    async def slowly(*arguments: Any, **named: Any) -> list[Stored]:
+        nonlocal reads
+        found = await read_stored(*arguments, most=3, **named)
+        reads += 1
+        if reads == 1:
+            assert len(found) == 3
+            await published.put(PODS, "ml", "changes", "MODIFIED", spec={"nodeName": "n"})
+            await published.put(PODS, "ml", "ends", "DELETED")
+        return found
+
+    monkeypatch.setattr(state, "read_stored", slowly)
+    async with Reader(ClusterFile("", nats_url, "", cluster=cluster)) as reader:
+        pods = await reader.some(PODS, "ml")
+    assert reads >= 2
+    assert {pod["metadata"]["name"]: pod.get("spec") for pod in pods} == {"changes": {"nodeName": "n"}, "stays": None}
+    assert len(pods) == 2
 
 
 async def test_what_the_queue_is_held_to_is_read_from_what_was_published_last(

@@ -35,11 +35,15 @@ async def read(reader: Reader, namespace: str, name: str) -> Object:
             notes.append("the API server has it, the bus does not show it yet: nothing has been done about it")
     units = await reader.some(resources.QUEUE_UNITS, namespace)
     pods = await reader.some(resources.PODS, namespace)
-    queue = next((queue_of(unit) for unit in units if _consumer(unit) == name), "")
-    queues = await reader.some(resources.QUEUES, ANY, queue) if queue else []
+    queues: list[Object] = []
+    quotas: list[Object] = []
+    # Jobs of several kinds may have one name, each its own queue.
+    for queue in sorted({queue_of(unit) for unit in units if _consumer(unit) == name} - {""}):
+        queues += await reader.some(resources.QUEUES, ANY, queue)
+        quotas += await _chain(reader, queue)
     try:
         rule = await _rule(reader)
-        told = explain(namespace, name, jobs, units, queues, await _chain(reader, queue), pods, rule)
+        told = explain(namespace, name, jobs, units, queues, quotas, pods, rule)
     except CommandError as error:
         raise CommandError("; ".join((str(error), *filter(None, notes)))) from error
     waiting = next((group["example"] for group in told["pods"] if group["status"] == "Pending"), "")

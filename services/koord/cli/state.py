@@ -98,13 +98,14 @@ class Reader:
         if self._bus is not None and self._lists_from_bus:
             subjects = self._bus.subjects
             wanted = subjects.state(resource.token, namespace, name)
-            found: list[Object] = []
+            # What changes meanwhile comes again, further on.
+            last: dict[bytes, Stored] = {}
             first = 1
             try:
                 while batch := await read_stored(self._bus, subjects.state_stream, wanted, first, timeout=_READ_S):
-                    found += [msgspec.json.decode(one.body) for one in batch if _lives(one)]
+                    last |= {one.subject: one for one in batch}
                     first = batch[-1].sequence + 1
-                return found
+                return [msgspec.json.decode(one.body) for one in last.values() if _lives(one)]
             except BusError:
                 self._lists_from_bus = False
         items = await self._from_api(resource, "" if namespace == ANY else namespace)
