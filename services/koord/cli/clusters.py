@@ -35,7 +35,10 @@ def runtime_directory() -> Path:
     """Where the ready files of this user's clusters lie, private to the user."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     path = Path(base) / "koord" if base else Path(tempfile.gettempdir()) / f"koord-{os.getuid()}"
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageProblem(f"{path}: {error.strerror}; set XDG_RUNTIME_DIR") from error
     if path.stat().st_uid != os.getuid():
         raise UsageProblem(f"{path}: belongs to another user; set XDG_RUNTIME_DIR")
     return path

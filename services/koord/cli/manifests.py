@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import yaml
 
 from koord.cli.errors import UsageProblem
@@ -55,7 +56,10 @@ def _file(file: Path) -> Iterator[Manifest]:
             continue
         source = f"{file}, document {number}"
         if isinstance(document, dict) and document.get("kind") == "List":
-            for index, item in enumerate(document.get("items") or ()):
+            items = document.get("items") or []
+            if not isinstance(items, list):
+                raise UsageProblem(f"{source}: items: must be a list, is {type(items).__name__}")
+            for index, item in enumerate(items):
                 yield Manifest(f"{source}, items[{index}]", item)
         else:
             yield Manifest(source, document)
@@ -71,3 +75,9 @@ def _check(manifest: Manifest) -> None:
     meta = body.get("metadata")
     if not isinstance(meta, dict) or not isinstance(meta.get("name"), str) or not meta["name"]:
         raise UsageProblem(f"{manifest.source}: metadata.name: must be a non-empty text")
+    if not isinstance(meta.get("namespace", ""), str):
+        raise UsageProblem(f"{manifest.source}: metadata.namespace: must be a text")
+    try:
+        msgspec.json.encode(body)
+    except (TypeError, ValueError, RecursionError) as error:  # YAML can say more than JSON: what holds itself, sets
+        raise UsageProblem(f"{manifest.source}: cannot be written as JSON: {error}") from error

@@ -1,9 +1,12 @@
 """Options that several commands share."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+_NAME = re.compile(r"[a-z0-9.-]{1,253}")
 
 Cluster = Annotated[
     Path | None,
@@ -27,4 +30,7 @@ def split_key(text: str, what: str) -> tuple[str, str]:
     namespace, slash, name = text.rpartition("/")
     if not name or "/" in namespace or (slash and not namespace):
         raise UsageProblem(f"{what} {text!r}: write it as NAMESPACE/NAME")
+    for part in filter(None, (namespace, name)):
+        if not _NAME.fullmatch(part):
+            raise UsageProblem(f"{what} {text!r}: {part!r} is no name, which is of a-z, 0-9, '-' and '.'")
     return namespace or "default", name
