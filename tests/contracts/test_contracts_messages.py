@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from koord.contracts.catalog import CATALOG
 from koord.contracts.codec import ContractError, decode, decode_decision, encode
-from koord.contracts.decisions import KINDS, Bind, Delete, ObjectRef
+from koord.contracts.decisions import KINDS, MAX_NOTE, Bind, Delete, EventNote, ObjectRef, RecordEvents
 from koord.contracts.results import Result
 from koord.contracts.subjects import SubjectError, Subjects
 from tests.contracts.samples import FULL, MINIMAL
@@ -159,3 +159,15 @@ def test_whatever_comes_from_outside_is_one_token(text: str) -> None:
         assert all(parts)
         assert not re.search(r"[\s\0*>]", subject)
         assert len(subject) < 1000
+
+
+def test_the_text_of_an_event_is_cut_where_the_api_would_refuse_it() -> None:
+    target = ObjectRef("pods_core", "ns", "p")
+    whole, long = (EventNote(target, "Pod", "v1", "Warning", "Broken", "x" * size) for size in (MAX_NOTE, 10**6))
+    assert whole.note == "x" * MAX_NOTE
+    assert long.note == "x" * (MAX_NOTE - 1) + "…"
+    # What a service of before sends is cut as it is read.
+    plain = msgspec.to_builtins(RecordEvents("1", [whole]))
+    plain["events"][0]["note"] = "x" * 10**6
+    assert decode(RecordEvents, msgspec.msgpack.encode(plain)).events == [long]
+    assert len(encode(RecordEvents("1", [long] * 1000))) < 8 << 20

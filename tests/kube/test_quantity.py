@@ -218,3 +218,11 @@ def test_any_text_is_a_quantity_or_a_quantity_error(text: str) -> None:
         parse(text)
     except QuantityError as error:
         assert text in str(error)
+
+
+@pytest.mark.parametrize("text", ["x" * 10**6, "1" * 999, "1e" + "9" * 10**6, "-1" * 10**6])
+def test_messages_quote_the_beginning_of_what_is_long(text: str) -> None:
+    with pytest.raises(QuantityError) as caught:
+        parse(text)
+    assert text[:15] in str(caught.value)
+    assert len(str(caught.value)) < 500

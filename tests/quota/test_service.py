@@ -161,3 +161,20 @@ async def test_used_and_request_are_shown_and_published(mini: MiniCluster) -> No
     await mini.put(PODS, pod("p3", "a", "1"))
     await until(lambda: shown("a")[1] == shown("top")[1] == '{"cpu":"2"}', "p3")
     assert patched(mini) <= writes + 2  # the leaf and its parent, once each
+
+
+async def test_what_thousands_of_broken_quotas_quote_stops_nothing_else(mini: MiniCluster) -> None:
+    """Together they quote more than fits into one message, which is tried before what follows it."""
+    await mini.put(ELASTIC_QUOTAS, quota("good", "4"))
+    for number in range(20):
+        broken = quota(f"broken{number}", "1")
+        broken["spec"]["max"] = {f"example.com/{'x' * 500_000}": "two"}
+        await mini.put(ELASTIC_QUOTAS, broken)
+    await mini.put(PODS, pod("p", "good", "1", node="n", phase="Running"))
+    service = await start(mini)
+
+    def shown() -> bool:
+        found = service._keeper.quotas.objects.get("quotas/good")
+        return found is not None and found.status.used.get("cpu") == "1"
+
+    await until(shown, "what the good one uses")

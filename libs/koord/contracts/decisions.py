@@ -5,7 +5,7 @@ until executed. Where it spends room of the ledger it carries the claim, which t
 before the write, so a stale or redelivered decision is refused there (spec 20 section 3.12).
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -108,8 +108,15 @@ class Evict(msgspec.Struct, frozen=True, tag="evict", tag_field="kind", omit_def
     v: int = 1
 
 
+MAX_NOTE: Final = 1024
+"""Characters that the API takes in the text of an Event."""
+
+
 class EventNote(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One Kubernetes Event to record; the gateway aggregates equal ones."""
+    """One Kubernetes Event to record; the gateway aggregates equal ones.
+
+    A longer ``note`` is cut: it may quote what a user wrote, and a thousand of them have to fit into one message.
+    """
 
     target: ObjectRef
     kind: str
@@ -120,6 +127,10 @@ class EventNote(msgspec.Struct, frozen=True, omit_defaults=True):
     action: str = ""
     controller: str = ""
     time_ns: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.note) > MAX_NOTE:
+            msgspec.structs.force_setattr(self, "note", f"{self.note[: MAX_NOTE - 1]}…")
 
 
 class RecordEvents(msgspec.Struct, frozen=True, tag="event", tag_field="kind", omit_defaults=True):

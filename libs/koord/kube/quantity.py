@@ -23,6 +23,7 @@ MAX: Final = 2**63 - 1
 
 _CACHE: Final = 1 << 16
 _MAX_DIGITS: Final = 1000
+_MOST_SHOWN: Final = 100
 
 _GRAMMAR = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)")
 _PLAIN = re.compile(r"([1-9][0-9]{0,14})(m|k|M|G|T|P|Ki|Mi|Gi|Ti|)")
@@ -165,24 +166,29 @@ def of_value(amount: int, format: Format = Format.DECIMAL_SI) -> Quantity:  # no
     return Quantity(amount * NANO, format)
 
 
+def _shown(text: str) -> str:
+    """What a message quotes of a text, which may be a megabyte: messages become Events, conditions and log lines."""
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
+
+
 def _parse(text: str) -> Quantity:
     if not text:
         raise QuantityError(f'quantity "": {_RULE}')
     match = _GRAMMAR.fullmatch(text)
     if match is None or not text.isascii():
-        raise QuantityError(f'quantity "{text}": {_RULE}')
+        raise QuantityError(f'quantity "{_shown(text)}": {_RULE}')
     sign, whole, fraction, suffix = match[1], match[2], match[3] or "", match[4]
     family, base, exponent = _suffix(text, suffix)
     digitless = not whole and not fraction
     if digitless and (exponent >= 50 if base == 2 else exponent < -9):
-        raise QuantityError(f'quantity "{text}": needs at least one digit before its suffix')
+        raise QuantityError(f'quantity "{_shown(text)}": needs at least one digit before its suffix')
     if len(whole) + len(fraction) > _MAX_DIGITS:
         raise QuantityError(f'quantity "{text[:20]}…": must not have more than {_MAX_DIGITS} digits')
     digits = 0 if digitless else int(whole + fraction)
     nanos = _scaled(digits, len(fraction), base, exponent)
     if nanos > MAX * NANO:
         if family is not Format.BINARY_SI:
-            raise QuantityError(f'quantity "{text}": must not exceed 2^63-1 in magnitude')
+            raise QuantityError(f'quantity "{_shown(text)}": must not exceed 2^63-1 in magnitude')
         nanos = MAX * NANO
     if family is Format.BINARY_SI and 0 < nanos < NANO:
         family = Format.DECIMAL_SI
@@ -200,8 +206,8 @@ def _suffix(text: str, suffix: str) -> tuple[Format, int, int]:
     if suffix[0] in "eE" and re.fullmatch(r"[+-]?[0-9]{1,18}", suffix[1:]):
         return Format.DECIMAL_EXPONENT, 10, int(suffix[1:])
     raise QuantityError(
-        f'quantity "{text}": unknown suffix "{suffix}", must be one of n u m k M G T P E Ki Mi Gi Ti Pi Ei, '
-        "or e and a whole exponent"
+        f'quantity "{_shown(text)}": unknown suffix "{_shown(suffix)}", '
+        "must be one of n u m k M G T P E Ki Mi Gi Ti Pi Ei, or e and a whole exponent"
     )
 
 
