@@ -152,7 +152,7 @@ async def test_a_leader_that_was_parted_is_filled_and_a_second_loss_stops_nothin
             await store(witness, b"more")  # a leader learns only so how far a replica is
             await asyncio.sleep(0.2)
         assert three.pids[parted] != pid
-        assert parted in lines[0] and "S-R3F" in lines[0] and len(lines) == 1
+        assert parted in lines[0] and "S-R3F" in lines[0]
 
         await end(watching)
         stored = await witness.jetstream().stream_info("S")

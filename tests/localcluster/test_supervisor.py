@@ -253,6 +253,35 @@ async def test_stopped_while_a_child_starts() -> None:
     assert supervisor.pids == {}
 
 
+async def test_a_child_that_has_started_when_all_were_stopped_is_ended_and_not_kept() -> None:
+    begun, go_on, running = asyncio.Event(), asyncio.Event(), set[str]()
+
+    class Late(Slow):
+        """Nobody can stop it before it has a process."""
+
+        async def start(self) -> None:
+            begun.set()
+            await go_on.wait()
+            running.add(self.name)
+
+        async def wait(self) -> int:
+            await asyncio.Event().wait()
+            return 0
+
+        async def stop(self) -> None:
+            running.discard(self.name)
+
+    supervisor = Supervisor()
+    adding = asyncio.create_task(supervisor.add(Late()))
+    await begun.wait()
+    await supervisor.stop()
+    go_on.set()
+    with pytest.raises(RuntimeError, match="slow: stopped while it started"):
+        await adding
+    assert not running
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "keeper of slow"]
+
+
 def test_children_work_on_uvloop() -> None:
     async def scenario() -> tuple[list[str], int]:
         lines: list[str] = []

@@ -98,6 +98,9 @@ class Supervisor:
         except BaseException:
             self._children.pop(child.name, None)  # stop() may have taken it meanwhile
             raise
+        if child.name not in self._children:  # stop() came when there was nothing to end yet
+            await child.stop()
+            raise RuntimeError(f"{child.name}: stopped while it started")
         self._keepers[child.name] = asyncio.create_task(
             self._keep(child, (backoff or self._backoff)()), name=f"keeper of {child.name}"
         )
