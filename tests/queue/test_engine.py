@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from koord.contracts.decisions import Create, Delete, Patch
+from koord.contracts.decisions import Create, Delete, Patch, RecordEvents
 from koord.contracts.results import Result
 from koord.kube.meta import ObjectMeta, OwnerReference
 from koord.kube.queues import Queue, QueueUnit
@@ -243,10 +243,22 @@ def test_who_stands_by_keeps_nothing_of_what_came_and_went() -> None:
             standby.on_job(TFJOBS.token, f"team/j{number}", None, 2)
             standby.on_unit(unit.key, None)
             standby.reporter.drop(f"team/p{number}")
-    standby.stand_by()
+    standby.stand_by(time.time_ns())
     world = standby.world
     assert (world.dirty_jobs, world.dirty_units) == ({"uid-j0"}, {"team/j0-tf-qu"})
     assert standby.reporter._dirty.keys() == {"team/j0-tf-qu"}
+
+
+def test_who_stands_by_does_not_tell_later_what_the_leader_has_told() -> None:
+    standby, begun_ns = made_engine(), time.time_ns()
+    for minute in range(10):
+        standby.stand_by(begun_ns + minute * 60 * 10**9)
+        standby.desk.warn(QUEUE_UNITS, ObjectMeta(name=f"bad-{minute}", namespace="team"), "InvalidObject", "spec: no")
+    standby.desk.tick(begun_ns + 10 * 60 * 10**9)
+    [notes] = [decision.events for decision, _ in standby.decisions() if isinstance(decision, RecordEvents)]
+    told = [note.target.name for note in notes]
+    assert told == [f"bad-{minute}" for minute in range(5, 10)]
+    assert [note.time_ns // 10**9 - begun_ns // 10**9 for note in notes] == [300, 360, 420, 480, 540]
 
 
 def test_a_unit_that_is_being_written_keeps_its_turn() -> None:

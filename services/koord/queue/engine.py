@@ -315,8 +315,10 @@ class Engine:
         self.traces.leads(self.desk.now_ns)
         self.queues.ensure_namespace()
 
-    def stand_by(self) -> None:
+    def stand_by(self, now_ns: int) -> None:
         """Another one makes the passes: what it would look at must not pile up until this one leads, and marks all."""
+        self.desk.tick(now_ns)
+        self.desk.events.drop_old(self.desk.now_s)
         for uid in self.world.drop_marks():
             self.traces.forget(uid)
         self.reporter.keep(self.world.units)

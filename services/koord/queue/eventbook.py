@@ -48,6 +48,10 @@ class EventBook:
             )
         )
 
+    def drop_old(self, now_s: float) -> None:
+        """Forget what was collected more than five minutes ago: whoever led then has told it."""
+        self._notes = [note for note in self._notes if now_s - note.time_ns / 1e9 < REPEAT_S]
+
     def take(self) -> list[EventNote]:
         """What was collected."""
         notes, self._notes = self._notes, []

@@ -272,7 +272,7 @@ class QueueService:
         while not cancelled():
             await asyncio.sleep(RENEW_S)
             if not self._lease.held:
-                self.engine.stand_by()
+                self.engine.stand_by(time.time_ns())
             if self.engine.admission.in_flight:
                 with contextlib.suppress(LedgerUnavailable):
                     await self._host.ledger.renew()
