@@ -7,7 +7,7 @@ import time
 import pytest
 
 from koord.bus.connection import Bus
-from koord.bus.errors import BusError, BusOverflow, BusTimeout, BusUnavailable, PublishRefused
+from koord.bus.errors import BusError, BusOverflow, BusTimeout, BusUnavailable, PublishRefused, TooLarge
 from koord.bus.flights import Flight
 from koord.localcluster.servers import NatsServer
 from tests.bus.conftest import Connect, until
@@ -47,6 +47,43 @@ async def test_a_payload_beyond_the_servers_limit_is_refused(bus: Bus) -> None:
     with pytest.raises(BusError, match="more than the server takes"):
         bus.publish_acked(bus.subjects.decision("test", "bind"), bytes(bus.nc.max_payload + 1))
     assert bus.acks.in_flight == 0
+
+
+async def test_what_is_too_large_is_refused_also_while_nothing_is_sent_and_holds_up_nothing(bus: Bus) -> None:
+    """It would have failed when the connection is back, and ended what happens then."""
+    again: list[str] = []
+
+    async def hook() -> None:
+        again.append("again")
+
+    bus.on_reconnect(hook)
+    bus.acks.pause()
+    with pytest.raises(TooLarge, match=r"state\S+: \d+ bytes are more than the server takes"):
+        bus.publish_acked(bus.subjects.state("pods_core", "a", "b"), bytes(bus.nc.max_payload + 1), timeout=None)
+    assert bus.acks.in_flight == 0
+    # The next server takes less than the one before.
+    large = bus.publish_acked(bus.subjects.state("pods_core", "a", "c"), bytes(4096), timeout=None, live=True)
+    small = bus.publish_acked(bus.subjects.state("pods_core", "a", "d"), b"x", timeout=None)
+    taken, bus.nc._max_payload = bus.nc.max_payload, 1024
+    bus.clustered = True
+    await bus._recover()
+    bus.nc._max_payload = taken
+    assert await small == 1
+    with pytest.raises(TooLarge):
+        await large
+    await until(lambda: again, what="the hooks of a reconnect ran")
+    assert bus.acks.in_flight == 0
+
+
+async def test_what_was_sent_and_is_too_large_for_the_next_server_fails(bus: Bus) -> None:
+    sent = bus.publish_acked(bus.subjects.state("pods_core", "a", "c"), bytes(4096), timeout=None)
+    bus.acks.pause()
+    taken, bus.nc._max_payload = bus.nc.max_payload, 1024
+    bus.acks.resume()
+    bus.nc._max_payload = taken
+    with pytest.raises(TooLarge):
+        await sent
+    assert await bus.publish_acked(bus.subjects.state("pods_core", "a", "d"), b"x") == 2
 
 
 async def test_eight_mebibytes_pass(bus: Bus) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from koord.bus.client import HotClient, status_of
-from koord.bus.errors import BusOverflow, BusTimeout, BusUnavailable, PublishRefused
+from koord.bus.errors import BusError, BusOverflow, BusTimeout, BusUnavailable, PublishRefused
 from koord.bus.flights import Flight, PubAck, stream_key
 from koord.bus.ghosts import Ghosts
 from koord.bus.livecopies import LiveCopies
@@ -78,7 +78,7 @@ class Acks:
         self._expected = 1
         self._ghosts = Ghosts()
         self._haunted = self._ghosts.newest
-        self._resends = Resends(self._held, self._ghosts, self._send, ack_timeout, missing, prepare)
+        self._resends = Resends(self._held, self._ghosts, self._send_held, ack_timeout, missing, prepare)
         self.copies = LiveCopies(client.send, live_name, has_live)
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -115,7 +115,8 @@ class Acks:
         ``timeout`` seconds (None: never) bound the whole, reconnects included. ``raw``: any reply will do (double
         acks); the future then resolves to 0. ``on_fail`` hears the subject of a message that fails. ``live``: in a NATS
         cluster it also goes out as a core message when the stream does not confirm it soon. BusOverflow beyond the
-        bound of the backlog, BusError for a bad subject.
+        bound of the backlog, TooLarge for more than the server takes, BusError for a bad subject; all three at once,
+        whether there is a connection or not.
         """
         if self._closed:
             raise BusUnavailable(f"{subject}: the connection is closed")
@@ -125,10 +126,12 @@ class Acks:
         flight = Flight(
             self._loop.create_future(), subject, headers, payload, deadline, latest, raw, order, on_fail, live, now
         )
-        if self._held.backlog_bytes + flight.size > self._backlog_limit and not self._goes_at_once():
-            raise BusOverflow(
-                f"{subject}: {self._held.backlog_bytes} bytes wait for the server already; wait for room() first"
-            )
+        if not self._goes_at_once():
+            self._client.check(subject, len(headers) + len(payload))
+            if self._held.backlog_bytes + flight.size > self._backlog_limit:
+                raise BusOverflow(
+                    f"{subject}: {self._held.backlog_bytes} bytes wait for the server already; wait for room() first"
+                )
         self._put(flight)
         return flight.future
 
@@ -216,6 +219,14 @@ class Acks:
         flight.attempts += 1
         self._flight[flight.order] = flight
 
+    def _send_held(self, flight: Flight) -> None:
+        """Send one that waited. Another server may take less: that must not hold up what waits behind it."""
+        try:
+            self._send(flight)
+        except BusError as error:
+            self._held.bytes -= flight.size
+            flight.fail(error)
+
     def _on_ack(self, subject: bytes, reply: bytes, headers: bytes | None, data: bytes) -> None:
         token = int(subject[self._skip :])
         order = token & _MASK
@@ -286,8 +297,8 @@ class Acks:
             flight = self._held.backlog.popleft()
             self._held.backlog_bytes -= flight.size
             if not flight.future.done():
-                self._send(flight)
                 self._held.bytes += flight.size
+                self._send_held(flight)
         if self._waiters and not self._held.backlog:
             self._wake()
 

@@ -20,7 +20,7 @@ from nats.aio.client import Client, Srv
 from nats.aio.subscription import Subscription
 from nats.protocol.parser import AUTHORIZATION_VIOLATION, PERMISSIONS_ERR, STALE_CONNECTION
 
-from koord.bus.errors import BusError
+from koord.bus.errors import BusError, TooLarge
 
 # subject, reply, raw header block (or None), payload -> an awaitable to pause reading, or None
 HotHandler = Callable[[bytes, bytes, bytes | None, bytes], Awaitable[None] | None]
@@ -79,18 +79,20 @@ class HotClient(Client):
 
         While disconnected the message waits in nats-py's buffer and goes out after the reconnect.
         """
-        if not subject or _BAD_SUBJECT.search(subject):
-            raise BusError(f"subject {subject!r}: empty or holds white space")
         size = len(payload)
-        if size + len(headers) > self._max_payload:
-            raise BusError(
-                f"{subject}: {size + len(headers)} bytes are more than the server takes ({self._max_payload})"
-            )
+        self.check(subject, len(headers) + size)
         if headers:
             head = f"HPUB {subject} {reply} {len(headers)} {len(headers) + size}\r\n".encode()
             self._queue(b"".join((head, headers, payload, b"\r\n")))
         else:
             self._queue(b"".join((f"PUB {subject} {reply} {size}\r\n".encode(), payload, b"\r\n")))
+
+    def check(self, subject: str, size: int) -> None:
+        """Whether :meth:`send` would take a message of ``size`` bytes, headers included. TooLarge, BusError."""
+        if not subject or _BAD_SUBJECT.search(subject):
+            raise BusError(f"subject {subject!r}: empty or holds white space")
+        if size > self._max_payload:
+            raise TooLarge(f"{subject}: {size} bytes are more than the server takes (max_payload {self._max_payload})")
 
     def subscribe_hot(self, subject: str, handler: HotHandler) -> Subscription:
         """Hand every message on ``subject`` to ``handler``; survives reconnects; end it with ``unsubscribe()``."""

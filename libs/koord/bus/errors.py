@@ -17,6 +17,10 @@ class BusOverflow(BusError):
     """More waits to be sent than the bound allows: the caller did not wait for ``room()``."""
 
 
+class TooLarge(BusError):
+    """The message is larger than the server takes (its ``max_payload``); no repetition helps."""
+
+
 class PublishRefused(BusError):
     """JetStream answered with an error; ``code`` is its HTTP-like code, ``err_code`` its own."""
 

@@ -13,6 +13,7 @@ publishing, and of several that wait only the newest.
 
 from collections.abc import Callable, Iterable, Mapping
 
+from koord.bus.errors import BusError
 from koord.bus.flights import Flight, newest_by_subject, stream_key
 from koord.telemetry.metrics import counter
 
@@ -142,7 +143,11 @@ class LiveCopies:
     def _send(self, flight: Flight, now: float) -> None:
         flight.copied = now
         flight.copies += 1
-        self._emit(self._name_of(flight.subject), "", flight.headers, flight.payload)
+        try:
+            self._emit(self._name_of(flight.subject), "", flight.headers, flight.payload)
+        except BusError:  # another server than the one it was meant for, which takes less: sent again, it fails
+            flight.copies = MOST_COPIES
+            return
         self._left -= flight.size
         self.copied += 1
         _copies.inc()
