@@ -12,6 +12,7 @@ import msgspec
 from koord.bus.connection import Bus
 from koord.bus.statecache import StateCache
 from koord.bus.statepublisher import StatePublisher
+from koord.gateway import metrics
 from koord.gateway.access import ApiAccess
 from koord.gateway.podindex import PodIndex
 from koord.gateway.reflector import Reflector
@@ -20,6 +21,7 @@ from koord.kube.resources import PODS, Resource
 from koord.runtime.ending import end
 from tests.gateway.conftest import Kube, until
 
+MERGE = "application/merge-patch+json"
 UNKNOWN = Resource("example.org", "v1", "gizmos", "Gizmo")
 
 
@@ -140,3 +142,32 @@ async def test_a_missing_resource_is_marked_as_well(nats_url: str, cluster: str,
         await asyncio.wait_for(reflector.list_anew("m"), 20)
         await asyncio.wait_for(cache.marked("m"), 20)
         await cache.close()
+
+
+async def test_an_object_too_large_for_the_bus_is_left_out_and_holds_up_nothing(
+    nats_url: str, cluster: str, access: ApiAccess, kube: Kube
+) -> None:
+    """Its last version that fitted stays until it is deleted."""
+    large = {"text": "x" * 20_000}
+    await kube.pod("large", annotations=large)
+    await kube.pod("grows")
+    async with await Bus.connect(nats_url, cluster, "test") as bus:
+        bus.nc._max_payload = 16_384
+        before = metrics.BAD_OBJECTS.labels(PODS.token)._value.get()
+        async with following(bus, access) as (reflector, _):
+            cache = StateCache(bus, PODS, msgspec.Raw)
+            await cache.start()
+            await asyncio.wait_for(cache.synced(), 20)
+            assert f"{kube.namespace}/grows" in cache.items
+            assert f"{kube.namespace}/large" not in cache.items
+            grown = {"metadata": {"annotations": large}}
+            await kube.call("patch", PODS.path(kube.namespace, "grows"), grown, MERGE)
+            await kube.pod("small")
+            await until(lambda: f"{kube.namespace}/small" in cache.items, "what came behind it")
+            assert b"xxx" not in bytes(cache.items[f"{kube.namespace}/grows"])
+            assert metrics.BAD_OBJECTS.labels(PODS.token)._value.get() == before + 2
+            for name in ("grows", "large"):
+                await kube.call("delete", PODS.path(kube.namespace, name), {"gracePeriodSeconds": 0})
+            await until(lambda: f"{kube.namespace}/grows" not in cache.items, "its tombstone")
+            assert reflector.state == "synced"
+            await cache.close()

@@ -129,6 +129,12 @@ def read_object(raw: bytes | msgspec.Raw, *, kind: str, api_version: str, pod: b
     )
 
 
+def stub(brief: Brief) -> bytes:
+    """The object without all that makes it large: enough to say that it is gone."""
+    meta = {"name": brief.name, "namespace": brief.namespace, "uid": brief.uid}
+    return msgspec.json.encode({"metadata": {**meta, "resourceVersion": brief.resource_version}})
+
+
 def read_line(line: bytes | memoryview) -> tuple[WatchType, msgspec.Raw]:
     """The type and the undecoded object of one line of a watch; ObjectError if it is not one."""
     try:

@@ -17,12 +17,12 @@ from typing import Literal
 
 import aiohttp
 
-from koord.bus.errors import BusError
+from koord.bus.errors import BusError, TooLarge
 from koord.contracts.state import ChangeType
 from koord.gateway import metrics
 from koord.gateway.access import ApiAccess
 from koord.gateway.apifeed import ApiFeed, Expired, Refused
-from koord.gateway.objects import Brief, ObjectError, read_line, read_object, read_status, read_version
+from koord.gateway.objects import Brief, ObjectError, read_line, read_object, read_status, read_version, stub
 from koord.gateway.recent import Recent, missing
 from koord.gateway.sinks import StateSink, Watcher
 from koord.kube.resources import PODS, Resource
@@ -308,9 +308,16 @@ class Reflector:
             self._recent.put(key, type_, brief, time.monotonic())
 
     def _send(self, type_: ChangeType, brief: Brief) -> None:
-        future = self._sink.publish(
-            self.resource, type_, brief.namespace, brief.name, brief.resource_version, brief.body
-        )
+        publish, resource, version = self._sink.publish, self.resource, brief.resource_version
+        try:
+            future = publish(resource, type_, brief.namespace, brief.name, version, brief.body)
+        except TooLarge as error:
+            # The last version that fitted stays, and everything else goes on.
+            metrics.BAD_OBJECTS.labels(resource.token).inc()
+            log.warning("too large, left out", resource=resource.token, object=_key(brief), error=str(error))
+            if type_ != "DELETED":
+                return
+            future = publish(resource, type_, brief.namespace, brief.name, version, stub(brief))
         future.add_done_callback(self._stored)
 
     async def _bury(self, key: str, version: str) -> None:
