@@ -1,5 +1,6 @@
 """From quotas in force, pods, units and nodes to runtimes."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -94,7 +95,8 @@ def test_shares_by_the_annotated_weight_else_by_max() -> None:
     made = built(quota("a", annotations=heavy), quota("b", annotations={"shared-weight": '{"cpu":"1"}'}))
     made.update(Told(cpus(a=100_000, b=100_000), {}), NODES)
     assert made.runtime("a") == {"cpu": 75_000}
-    for bad in ('{"cpu":"0"}', '{"cpu":"-1"}', "[", '{"cpu":"x"}'):
+    thousands = json.dumps({"cpu": "1"} | {f"r{number}": "1" for number in range(1000)})
+    for bad in ('{"cpu":"0"}', '{"cpu":"-1"}', "[", '{"cpu":"x"}', thousands):
         made = built(quota("a", annotations={"shared-weight": bad}), quota("b", most="300"))
         made.update(Told(cpus(a=100_000, b=300_000), {}), NODES)
         assert made.runtime("a") == {"cpu": 25_000}

@@ -52,6 +52,8 @@ def test_an_invalid_quota_leaves_the_last_good_version_in_force() -> None:
         ({"max": {"cpu": "four"}}, "spec.max"),
         ({"max": {"cpu": "-4"}}, "spec.max"),
         ({"min": {"cpu": "5"}, "max": {"cpu": "4"}}, "min 5 > max 4"),
+        ({"max": {f"r{number}": "1" for number in range(101)}}, "spec.max: names 101 resources, at most 100 can be"),
+        ({"min": {f"r{number}": "1" for number in range(101)}}, "spec.min: names 101 resources, at most 100 can be"),
     ]
     for spec, field in edits:
         keeper.put_quota(quota("a", **spec))

@@ -2,6 +2,7 @@
 
 import random
 
+from koord.quota.sums import MOST_OTHERS
 from koord.quota.usage import Level, Usage
 
 CPU1 = (("cpu", 1000),)
@@ -116,3 +117,17 @@ def test_unlimited_amounts_do_not_overflow() -> None:
     assert sums["q1"].used == {"cpu": 1000}
     assert sums["top"].used == {"cpu": 1000}
     assert sums["top"].request["cpu"] == 2**53
+
+
+def test_a_pod_that_asks_for_thousands_of_things_widens_no_tree() -> None:
+    """Anybody may write one; what a quota names is summed up all the same."""
+    usage = Usage()
+    odd = tuple((f"example.com/r{number}", 1) for number in range(5000))
+    usage.put_pod("ns/odd", "a", (("cpu", 1000), *odd), assigned=True, unit="", origin=ORIGIN)
+    named = Level("a", "top", {}, {"cpu": 4000, "zz.example.com/named": 7, "example.com/r4999": 7})
+    everything = Level("top", "", {}, {})
+    sums = usage.sums([named, everything])
+    assert sums["a"].used == {"cpu": 1000, "zz.example.com/named": 0, "example.com/r4999": 1}
+    shown = sums["top"].used
+    assert shown["cpu"] == 1000 and shown["example.com/r4999"] == 1
+    assert len(shown) == MOST_OTHERS + 2

@@ -6,6 +6,7 @@ by ``set`` with an error, and what was in force before stays.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,9 @@ from koord.accounting.requests import amounts
 from koord.kube.protocol import quota as keys
 from koord.kube.quantity import QuantityError
 from koord.kube.quotas import ElasticQuota
+
+MOST_RESOURCES: Final = 100
+"""A quota may name so many resources: each is a line in the columns of a whole tree, whoever else names it or not."""
 
 
 class QuotaTreeError(ValueError):
@@ -213,6 +217,9 @@ class QuotaTree:
 def _node(quota: ElasticQuota) -> QuotaNode:
     meta = quota.metadata
     field = f"ElasticQuota {meta.key}: spec"
+    for name, given in (("min", quota.spec.min), ("max", quota.spec.max)):
+        if len(given) > MOST_RESOURCES:
+            raise QuantityError(f"{field}.{name}: names {len(given)} resources, at most {MOST_RESOURCES} can be")
     least, most = amounts(quota.spec.min, f"{field}.min"), amounts(quota.spec.max, f"{field}.max")
     for key, amount in sorted(least.items()):
         if key in most and amount > most[key]:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from koord.accounting.quotas import QuotaNode, QuotaTree
+from koord.accounting.quotas import MOST_RESOURCES, QuotaNode, QuotaTree
 from koord.accounting.requests import amounts
 from koord.kube.protocol import quota as keys
 from koord.kube.quantity import QuantityError
@@ -243,6 +243,8 @@ class Distribution:
     def _annotated(self, node: QuotaNode, key: str) -> dict[str, int] | None:
         try:
             values = keys.resource_list(node.annotations, key)
+            if values is not None and len(values) > MOST_RESOURCES:
+                raise QuantityError(f"annotation {key}: names {len(values)} resources, at most {MOST_RESOURCES} can be")
             return None if values is None else amounts(values, f"annotation {key}")
         except (keys.AnnotationError, QuantityError) as error:
             self.problems[node.name] = f"ElasticQuota {node.key}: {error}"
