@@ -277,14 +277,14 @@ def test_a_unit_that_is_being_written_keeps_its_turn() -> None:
     assert [one.key for one in planned] == ["team/b-tf-qu"]
 
 
-def waits(engine: Engine, name: str, cpu: int, priority: int) -> None:
-    """A unit without a job waits in queue q."""
+def waits(engine: Engine, name: str, cpu: int, priority: int, quota: str = "q") -> None:
+    """A unit without a job waits in the queue of a quota."""
     meta = {
         "name": name,
         "namespace": "team",
         "uid": f"uid-{name}",
         "resourceVersion": "1",
-        "labels": {NAME: "q"},
+        "labels": {NAME: quota},
     }
     body = {"metadata": meta, "spec": {"resource": {"cpu": str(cpu)}, "priority": priority}}
     engine.on_unit(f"team/{name}", view(body))
@@ -293,6 +293,34 @@ def waits(engine: Engine, name: str, cpu: int, priority: int) -> None:
 def set_policy(engine: Engine, policy: str, version: int) -> None:
     meta = {"name": "q", "namespace": "koord-queue", "uid": "uid-queue", "resourceVersion": str(version)}
     engine.on_queue("q", msgspec.convert({"metadata": meta, "spec": {"queuePolicy": policy}}, Queue))
+
+
+def test_only_the_quotas_of_those_who_may_be_let_in_are_read() -> None:
+    engine = made_engine()
+    for name, parent in (("top", ""), ("leaf", "top"), ("other", "top")):
+        labels = {"quota.scheduling.koordinator.sh/parent": parent} if parent else {}
+        meta = {"name": name, "namespace": "q", "uid": f"uid-{name}", "labels": labels}
+        engine.on_quota(f"q/{name}", msgspec.convert({"metadata": meta, "spec": {"max": {"cpu": "4"}}}, ElasticQuota))
+        meta = {"name": name, "namespace": "koord-queue", "uid": f"uid-queue-{name}", "resourceVersion": "1"}
+        engine.on_queue(name, msgspec.convert({"metadata": meta, "spec": {"queuePolicy": "Priority"}}, Queue))
+    assert engine.admission.looked_at() == set()
+    waits(engine, "a", 2, 1, "leaf")
+    engine.reconcile()
+    assert engine.admission.looked_at() == {"leaf", "top"}
+    # The level above is full: nobody needs to be asked about it again before room comes free there.
+    items = {"admitted/leaf": Item({"cpu": 4000}, {}, {}), "admitted/top": Item({"cpu": 4000}, {"cpu": 3000}, {})}
+    assert engine.admission.plan(items) == []
+    assert engine.admission.looked_at() == set()
+    waits(engine, "b", 1, 1, "other")
+    waits(engine, "nowhere", 1, 1, "none")
+    engine.reconcile()
+    assert engine.admission.looked_at() == {"other", "top"}
+    engine.on_room(["admitted/top"])
+    assert engine.admission.looked_at() == {"leaf", "other", "top"}
+    assert [one.key for one in engine.admission.plan(items)] == ["team/b"]
+    waits(engine, "runs", 1, 1)
+    engine.admission.charges["team/runs"] = None
+    assert engine.admission.looked_at() == {"other", "top", "q"}
 
 
 def test_a_policy_is_changed_in_place() -> None:

@@ -5,6 +5,7 @@ A cycle has three parts: :meth:`Admission.plan` (no I/O, so nothing moves meanwh
 Decision 2, the resume, follows when the queue sees its own status write, so that a crash in between repairs itself.
 """
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 
@@ -76,20 +77,44 @@ class Admission:
     # Plan ---------------------------------------------------------------------------------------------------------
 
     def plan(self, items: Mapping[str, Item]) -> list[Planned]:
-        """The claims of one cycle; ``items`` are the ledger's ``admitted/`` items as just read."""
+        """The claims of one cycle; ``items`` are the ledger's ``admitted/`` items of :meth:`looked_at` as just read."""
         room = self._headroom(items)
         planned: list[Planned] = []
         for key in list(self.charges):
             one = self._plan_charge(key, room)
             if one is not None:
                 planned.append(one)
-        for queue in sorted(self._world.queues.values(), key=_cross_order):
-            if queue.policy is not None and queue.view is not None and queue.waiting.hopeful():
-                self._walk(queue, room, planned)
+        for queue in sorted(self._walked(), key=_cross_order):
+            self._walk(queue, room, planned)
         return planned
 
+    def looked_at(self) -> set[str]:
+        """The quotas that the next :meth:`plan` looks at: the chains of all that may be let in or is to be charged.
+
+        There may be ten thousand others, and reading those would hold up the ledger for everybody.
+        """
+        tree, world = self._world.tree, self._world
+        leaves = {quota for queue in self._walked() for quota in queue.waiting.hopeful_quotas()}
+        for key in self.charges:
+            entry = world.units.get(key)
+            if entry is not None:
+                leaves.add(tree.quota_of_unit(entry.view.metadata.labels, entry.view.metadata.namespace))
+        found: set[str] = set()
+        for quota in leaves:
+            with contextlib.suppress(QuotaTreeError):  # said where the unit is looked at
+                found.update(tree.chain(quota))
+        return found
+
+    def _walked(self) -> list[QueueEntry]:
+        return [
+            queue
+            for queue in self._world.queues.values()
+            if queue.policy is not None and queue.view is not None and queue.waiting.hopeful()
+        ]
+
     def _headroom(self, items: Mapping[str, Item]) -> Headroom:
-        maxima = {quota: self._world.tree.limits(quota) for quota in self._world.tree}
+        # What began to wait after ``items`` were read is known by its max alone; the ledger judges.
+        maxima = {quota: self._world.tree.limits(quota) for quota in self.looked_at()}
         limits: dict[str, Mapping[str, int]] = {}
         taken: dict[str, dict[str, int]] = {}
         for quota in maxima:

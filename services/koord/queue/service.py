@@ -367,8 +367,9 @@ class QueueService:
             return judged, answers
 
     async def _items(self) -> dict[str, Item]:
-        """What is admitted in each quota of the tree; nothing else is looked at."""
-        return await self._host.ledger.items_named([admitted_item(quota) for quota in self.engine.world.tree])
+        """What is admitted in the quotas that matter to the cycle."""
+        quotas = self.engine.admission.looked_at()
+        return await self._host.ledger.items_named([admitted_item(quota) for quota in quotas])
 
     def _hopeful(self) -> bool:
         return any(queue.policy is not None and queue.waiting.hopeful() for queue in self.engine.world.queues.values())

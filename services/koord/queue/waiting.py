@@ -125,6 +125,10 @@ class WaitingUnits:
         """Is there a unit whose shape is not known to be refused?"""
         return len(self._refused) < len(self._buckets)
 
+    def hopeful_quotas(self) -> set[str]:
+        """The quotas of the units whose shape is not known to be refused."""
+        return {shape[0] for shape in self._buckets if shape not in self._refused}
+
     def heads(self) -> Iterator[list[tuple[Rank, Waiting]]]:
         """The ordered units of each shape, one list per shape."""
         return iter(self._buckets.values())
