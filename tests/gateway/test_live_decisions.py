@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -22,6 +23,7 @@ from koord.gateway.leanclient import LeanClient, Response
 from koord.gateway.ledgerlease import LEASE
 from koord.gateway.livemark import LIVE
 from koord.gateway.remembered import Remembered
+from koord.kube.meta import micro_rfc3339
 from koord.kube.resources import EVENTS, LEASES, PODS, QUEUE_UNITS
 from koord.ledger.client import Ledger
 from koord.localcluster.natscluster import NatsCluster
@@ -193,8 +195,13 @@ async def test_a_late_live_decision_is_refused_after_a_rebuild(live: Live) -> No
     await bed.is_right()
 
 
-async def test_a_barrier_outlives_what_a_dead_gateway_executed_past_the_queue(live: Live) -> None:
-    """Gateway and ledger are lost with a request under way that no queue tells of."""
+@pytest.mark.parametrize("over_s", [0.0, 60.0])
+async def test_a_barrier_outlives_what_a_dead_gateway_executed_past_the_queue(live: Live, over_s: float) -> None:
+    """Gateway and ledger are lost with a request under way that no queue tells of.
+
+    It may have been sent ``over_s`` after the time in the note: a decision is taken before that time, waits in its
+    lane, and is tried again in rounds.
+    """
     bed = live.bed
     assert isinstance(bed, Cluster)
     pod = await bed.kube.pod("b")
@@ -213,6 +220,9 @@ async def test_a_barrier_outlives_what_a_dead_gateway_executed_past_the_queue(li
     await asyncio.wait_for(reached.wait(), 20)
     await bed.kill_gateway()
     assert await live.is_empty()
+    if over_s:
+        note = {"metadata": {"annotations": {LIVE: micro_rfc3339(time.time() - over_s)}}}
+        await bed.kube.call("patch", LEASES.path(bed.kube.namespace, LEASE), note, "application/merge-patch+json")
     await bed.lose_redis()
     bed.wire.before = None
     await bed.follow_gateway()

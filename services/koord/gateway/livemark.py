@@ -13,11 +13,14 @@ from koord.gateway.ledgerlease import LedgerLease, notes_of
 from koord.kube.meta import micro_rfc3339, parse_time
 
 LIVE: Final = "koord.sh/live-decisions"
-"""Annotation of the Lease ``koord-ledger``: the time until which decisions may be executed that no queue holds."""
+"""Annotation of the Lease ``koord-ledger``: the time until which decisions may be taken that no queue holds."""
 COVER_S: Final = 30.0
 """Longer than an election: mostly one note for each is enough. A barrier never waits longer for it than the time-out of
 a request after the begin of its own term."""
 SPARE_S: Final = 5.0
+LINGER_S: Final = 180.0
+"""How long after it was taken a decision that only a dead publisher knew may still send requests: its claim's lease
+(30 s) bounds the wait in the lanes, six rounds of a request (15 s) and a pause (10 s) all that follows."""
 SKEW_S: Final = 2.0
 """How far the clocks of two gateways may be apart."""
 
@@ -45,7 +48,7 @@ class LiveMark:
                 return
 
     def earlier(self, noted: str) -> float:
-        """Until when a gateway before this term may have executed such decisions; seconds since the epoch, 0: never.
+        """Until when a gateway before this term may have sent requests for such decisions; wall clock, 0: never.
 
         ``noted`` is what the Lease says now.
         """
@@ -53,6 +56,6 @@ class LiveMark:
         if not text:
             return 0.0
         try:
-            return parse_time(text) + SKEW_S
+            return parse_time(text) + LINGER_S + SKEW_S
         except ValueError:
             return time.time()  # somebody wrote nonsense: the cautious reading
