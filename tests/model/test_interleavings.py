@@ -5,9 +5,12 @@ They show what the machine of ``test_model`` can do and judge; it finds others b
 
 from collections.abc import Callable
 
+from koord.gateway.settling import SETTLED
+from koord.kube.resources import PODS
 from koord.ledger.model import LedgerUnavailable
 from tests.model import checks
 from tests.model.apiserver import Sent
+from tests.model.objects import NAMESPACE, PRIORITY
 from tests.model.play import Play
 from tests.model.stepping import Gate
 from tests.model.test_model import Machine
@@ -111,7 +114,7 @@ def test_what_was_bound_just_before_the_ledger_was_lost_is_charged(machine: Mach
             _, records = await checks.everything(play.spectator)
         return {record.uid for record in records.values() if record.state == "OBSERVED"}
 
-    assert machine.do(recorded()) == bound
+    assert machine.do(recorded()) == bound, "what is charged is not what is bound"
 
 
 def test_a_claim_whose_answer_was_lost_does_not_keep_its_pod(machine: Machine) -> None:
@@ -136,7 +139,89 @@ def test_a_claim_whose_answer_was_lost_does_not_keep_its_pod(machine: Machine) -
             await play.time_passes(1.0)
         return len({flight.claim for flight in scheduler.service._binds.flights})
 
-    assert machine.do(claimed()) == 2
+    assert machine.do(claimed()) == 2, "not both are claimed"
+
+
+def test_a_settle_answer_does_not_end_a_record_that_was_advanced_again(machine: Machine) -> None:
+    """The decision is lost and its record settled; before that is told it comes again, and its Binding is under way."""
+    play = machine.play
+    machine.do(machine.cluster.pod(1, {}, {}))
+    [late] = machine.do(to_the_binding(play))
+    machine.do(play.gateways[-1].actor.die())
+    play.around.network.decisions.lose_all()
+    machine.do(play.start_anew("gateway", 0))
+
+    def settled() -> bool:
+        return any(SETTLED in pod["metadata"].get("annotations", {}) for pod in machine._pods())
+
+    def told() -> list[Gate]:
+        fold = f"{play.reconcilers[-1].actor.name}: observe_v1 is sent"
+        return [gate for gate in play.gates.shut if repr(gate) == fold and settled()]
+
+    def kept_back(label: str) -> bool:
+        if "/binding" in label:
+            return True
+        return (
+            settled()
+            and label.startswith("reconciler")
+            and label.endswith(("observe_v1 is sent", "binding_v1 is asked"))
+        )
+
+    def under_way() -> list[Sent]:
+        return [sent for sent in play.api.under_way if sent.binds and sent is not late]
+
+    async def again() -> None:
+        play.schedulers[-1].upkeep(31.0)
+
+    machine.do(just_until(play, lambda: bool(told()), without=kept_back))
+    machine.do(again())
+    machine.do(just_until(play, lambda: bool(under_way()), without=kept_back))
+    [gate], [sent] = told(), under_way()
+    machine.do(play.gates.open(gate))
+    machine.do(play.api.execute(sent))
+    machine.do(play.judge.judge())
+    assert sent.response is not None and sent.response.status == 201
+
+
+def test_a_strict_gang_that_loses_a_member_holds_nothing_for_the_others(machine: Machine) -> None:
+    """It is claimed, and one of its pods deleted: the whole claim ends, though its scheduler sees nothing of it."""
+    play = machine.play
+    machine.a_gang_comes(2, "Strict", 0, 0)
+    machine.do(until_claimed(play))
+    pod = machine._pods()[0]
+    machine.do(machine.cluster.deleted(pod, PODS.path(NAMESPACE, pod["metadata"]["name"])))
+
+    async def ended() -> None:
+        for _ in range(100):
+            for move in play.own_moves("reconciler"):
+                await play.make(move)
+                await play.judge.judge()
+            await play.time_passes(0.1)
+            with play.loop.real():
+                if not (await play.spectator.status()).held:
+                    return
+        raise AssertionError("it holds room")
+
+    machine.do(ended())
+
+
+def test_a_claim_leaves_room_that_only_the_ledger_knows_to_be_nominated(machine: Machine) -> None:
+    """A pod may get a part of its room by a victim; before it shows where, another one comes whom the rest would do."""
+    play = machine.play
+    for _ in range(5):
+        machine.do(machine.cluster.pod(2, {}, {}, priority=PRIORITY))
+    machine.do(machine.cluster.pod(1, {}, {}))
+    machine.do(until_all(play, lambda: len(machine._pods(bound=True)) == 6))
+    machine.do(machine.cluster.pod(2, {}, {}, priority=PRIORITY))
+
+    def shows(label: str) -> bool:
+        return label.startswith("publish patch preemptor")
+
+    machine.do(just_until(play, lambda: any(shows(move.label) for move in play.moves.all()), without=shows))
+    machine.do(machine.cluster.pod(1, {}, {}))
+    before = play.happened["claim conflict"]
+    machine.do(just_until(play, lambda: play.happened["claim conflict"] > before, without=shows))
+    machine.do(until_all(play, lambda: len(machine._pods(bound=True)) == 6 and play.happened["eviction done"] == 1))
 
 
 async def until_all(play: Play, what: Callable[[], bool]) -> None:
@@ -147,6 +232,18 @@ async def until_all(play: Play, what: Callable[[], bool]) -> None:
         await play.time_passes(0.1)
         if what():
             return
+    raise AssertionError("it does not come to that")
+
+
+async def just_until(play: Play, what: Callable[[], bool], *, without: Callable[[str], bool]) -> None:
+    """Everybody goes on, but for the moves of such labels, and no step further than that ``what`` is so."""
+    for _ in range(200):
+        for move in play.moves.all():
+            if not without(move.label):
+                await play.make(move)
+                if what():
+                    return
+        await play.time_passes(0.1)
     raise AssertionError("it does not come to that")
 
 

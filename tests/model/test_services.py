@@ -3,10 +3,11 @@
 from koord.contracts.decisions import Bind
 from koord.kube.resources import JOBS, PODS
 from tests.model import checks
+from tests.model.judging import claim_of
 from tests.model.objects import NAMESPACE, PRIORITY, QUOTA, QUOTA_NAME, admits
 from tests.model.play import Play
-from tests.model.streams import Message
-from tests.model.test_interleavings import reopened, to_the_binding, until_all
+from tests.model.streams import Message, Stored
+from tests.model.test_interleavings import just_until, reopened, to_the_binding, until_all
 from tests.model.test_model import Machine
 
 
@@ -110,6 +111,24 @@ def test_a_queue_that_dies_between_its_two_decisions_lets_the_job_go(machine: Ma
     machine.do(play.start_anew("queue", 2))
     machine.do(until_all(play, lambda: len(machine._pods(bound=True)) == 3))
     assert play.happened["a Job is let go"] == 1
+
+
+def test_a_decision_of_the_queue_that_is_lost_is_published_again(machine: Machine) -> None:
+    """The stream is lost under the decision that admits the unit; who leads hears nothing, and repeats it."""
+    play = machine.play
+    decisions = play.around.network.decisions
+    machine.do(machine.cluster.job(3, suspended=True))
+
+    def admissions() -> list[Stored]:
+        return [stored for stored in decisions.held if claim_of(stored.message.decision) is not None]
+
+    def is_admission(label: str) -> bool:
+        return label in [f"hand out {stored}" for stored in admissions()]
+
+    machine.do(just_until(play, lambda: bool(admissions()) and not decisions.unconfirmed, without=is_admission))
+    decisions.lose_all()
+    machine.do(until_all(play, lambda: len(machine._pods(bound=True)) == 3))
+    assert len(play.queues) == 1
 
 
 def test_a_unit_that_is_switched_off_suspends_its_job_and_gives_its_room_back(machine: Machine) -> None:
