@@ -7,9 +7,11 @@ import pytest
 
 from koord.accounting.quotas import QuotaTree
 from koord.kube.quotas import ElasticQuota as QuotaObject
+from koord.ledger.model import LimitSet
 from koord.quota.keeper import Keeper
+from koord.quota.views import NodeBrief, UnitBrief
 from koord.reconciler.folding import PATIENCE_S, Folder
-from koord.reconciler.sights import PodSight
+from koord.reconciler.sights import PodSight, UnitSight
 from koord.runtime.settings import CommonSettings
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.plugins.elasticquota import ElasticQuota
@@ -56,6 +58,32 @@ def test_sums_and_charges_agree(default: bool, quota_of: dict[str, str]) -> None
     keeper.showing.compute()
     used = {state.name: state.used["cpu"] for state in keeper.showing.runtimes()[0].quotas}
     assert used == {DEFAULT: 1000 if default else 0, "bound": 1000 if default else 0, "team": 1000}
+
+
+@pytest.mark.parametrize("default", [True, False])
+def test_what_a_job_asks_for_counts_where_it_is_admitted(default: bool) -> None:
+    """Else its quota would have no runtime, and it would wait for ever. A job has its namespace's quota in any case."""
+    keeper, folder = Keeper(), Folder()
+    keeper.tree.default = folder.tree.default = default
+    body: dict[str, Any] = {
+        "metadata": {"name": "j", "namespace": "ns", "uid": "u"},
+        "spec": {"resource": {"cpu": "1"}},
+        "status": {"phase": "Enqueued"},
+    }
+    keeper.put_unit("ns/j", msgspec.convert(body, UnitBrief))
+    for each in QUOTAS:  # they come later than the job
+        keeper.put_quota(each)
+        folder.quota(None, each, 0.0)
+    keeper.put_node("n", msgspec.convert({"status": {"allocatable": {"cpu": "8"}}}, NodeBrief))
+    keeper.fill(0.0)
+    admitted = body | {"status": {"admissions": [{"name": "main"}]}}
+    found: list[Any] = folder.unit(None, msgspec.convert(admitted, UnitSight), "1", 0.0)
+    assert [take.item for seen in found for take in seen.takes] == ["admitted/bound"]
+    assert keeper.limits("bound")[1] == LimitSet("admitted/bound", {"cpu": 1000})
+    body["metadata"]["labels"] = {PREFIX + "name": "team"}
+    keeper.put_unit("ns/j", msgspec.convert(body, UnitBrief))
+    keeper.fill(1.0)
+    assert [keeper.limits(name)[1].limits for name in ("bound", "team")] == [{"cpu": 0}, {"cpu": 1000}]
 
 
 @pytest.mark.parametrize("default", [True, False])

@@ -65,7 +65,7 @@ def test_remap_moves_what_the_tree_moves() -> None:
     usage = Usage()
     put(usage, "ns/p1", "default", 1000)
     usage.put_unit("ns/u", "default", CPU1, ORIGIN)
-    assert usage.remap(lambda label, namespace: "a") == 2
+    assert usage.remap(lambda label, namespace: "a", lambda label, namespace: "a") == 2
     sums = usage.sums(levels())
     assert sums["a"].used["cpu"] == 1000
     assert sums["a"].request["cpu"] == 2000

@@ -154,7 +154,7 @@ class Keeper:
         except QuantityError:
             self.usage.drop_unit(key)
             return
-        quota = self.tree.quota_of_pod(meta.labels, meta.namespace)
+        quota = self.tree.quota_of_unit(meta.labels, meta.namespace)
         self.usage.put_unit(
             key,
             quota,
@@ -175,7 +175,7 @@ class Keeper:
     def fill(self, now_s: float) -> bool:
         """Share out anew what there is, if anything changed; ``limits_dirty`` then has whose limits moved."""
         if self._tree_new:
-            self.usage.remap(self._quota_of)
+            self.usage.remap(self._quota_of_pod, self._quota_of_unit)
             self.usage.lines.keep(set(self.tree))
             self._shares.rebuild(self.tree)
             found = dict(self._shares.problems)
@@ -279,5 +279,8 @@ class Keeper:
     def _order_of(self, queue: str, quota: str) -> Order:
         return self._orders.get(queue or quota, _PLAIN)
 
-    def _quota_of(self, label: str, namespace: str) -> str:
+    def _quota_of_pod(self, label: str, namespace: str) -> str:
         return self.tree.quota_of_pod({NAME: label} if label else {}, namespace)
+
+    def _quota_of_unit(self, label: str, namespace: str) -> str:
+        return self.tree.quota_of_unit({NAME: label} if label else {}, namespace)

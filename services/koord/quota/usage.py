@@ -17,6 +17,9 @@ from koord.quota.waiting import Amounts, Lines, Rank, Waiting
 
 __all__ = ("LARGEST", "NO_LIMIT", "Amounts", "Level", "Sums", "Usage")
 
+QuotaOf = Callable[[str, str], str]
+"""From an origin, see :class:`Usage`, to the quota."""
+
 _FIRST = Rank()
 
 
@@ -153,19 +156,19 @@ class Usage:
         for name, pod in self._pods_of(key):
             self._count_own(name, pod, 1)
 
-    def remap(self, quota_of: Callable[[str, str], str]) -> int:
+    def remap(self, quota_of_pod: QuotaOf, quota_of_unit: QuotaOf) -> int:
         """Find every pod's and unit's quota again (the tree changed); answers how many moved."""
         moved = 0
-        quota_of = functools.cache(quota_of)  # many pods, few origins
+        quota_of_pod, quota_of_unit = functools.cache(quota_of_pod), functools.cache(quota_of_unit)  # few origins
         for key, pod in self._pods.items():
-            quota = quota_of(*pod.origin)
+            quota = quota_of_pod(*pod.origin)
             if quota != pod.quota:
                 self._count_pod(key, pod, -1)
                 pod.quota = quota
                 self._count_pod(key, pod, 1)
                 moved += 1
         for key, unit in self._units.items():
-            quota = quota_of(*unit.origin)
+            quota = quota_of_unit(*unit.origin)
             if quota != unit.quota:
                 self._count_unit(key, unit, -1)
                 unit.quota = quota
