@@ -281,7 +281,7 @@ async def test_a_sync_that_failed_is_never_believed_again(tmp_path: Path, monkey
     full.mkdir()  # no snapshot can be written either
     journal = start(first)
     first.create(PODS, "default", pod("a"))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while True:
         try:
             first.create(PODS, "default", pod(f"b-{time.monotonic_ns()}"))

@@ -60,7 +60,7 @@ def test_sigterm_ends_watches_and_the_process(graceful: Server) -> None:
     assert next(events)["type"] == "ADDED"
     graceful.process.send_signal(signal.SIGTERM)
     assert all(event["type"] == "ADDED" for event in events)
-    assert graceful.process.wait(10) == 0
+    assert graceful.process.wait(30) == 0
     assert not graceful.ready_file.exists()
 
 
