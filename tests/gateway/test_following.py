@@ -88,3 +88,27 @@ async def test_own_answers_under_way_are_nobody_elses(nats_url: str, cluster: st
         assert not any(one > 0 and two > 0 for one, two in itertools.pairwise(looks)), looks
         await publisher.publish(PODS, "ADDED", "ns", "p", "1", b"{}")  # as another would: not counted as ours
         assert await stream.foreign() == 1
+
+
+async def test_somebody_who_writes_is_noticed_after_an_outage_too(
+    nats_url: str, cluster: str, access: ApiAccess, kube: Kube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent again may have two places in the stream or one: afterwards places alone tell nothing."""
+    monkeypatch.setattr(module, "LOOK_S", 0.1)
+    made = await kube.pod("p")
+    key, meta = f"{kube.namespace}/p", made["metadata"]
+    async with (
+        await Bus.connect(nats_url, cluster, "gateway") as bus,
+        await Bus.connect(nats_url, cluster, "former") as other,
+        leading(bus, access),
+    ):
+        cache = StateCache(bus, PODS, msgspec.Raw)
+        await cache.start()
+        await asyncio.wait_for(cache.synced(), 10)
+        former = StatePublisher(other)
+        await former.start()
+        bus.acks._resends.count += 500  # as an election leaves it: refused again and again, stored once
+        body = msgspec.json.encode(made)
+        await former.publish(PODS, "DELETED", meta["namespace"], "p", meta["resourceVersion"], body)
+        await until(lambda: key not in cache.items, "the old state in the stream")
+        await until(lambda: key in cache.items, "the pod in the stream again")

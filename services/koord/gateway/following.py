@@ -90,9 +90,13 @@ class Following:
                 foreign = await self._stream.foreign()
             except BusError:
                 continue
+            unsure = self._stream.unsure()
             # Seen twice: no answer of ours that is under way. Whoever writes may have written more by then.
-            if foreign > 0 and before > 0:
-                log.warning("somebody else wrote to the state stream, comparing", messages=foreign)
+            if unsure or (foreign > 0 and before > 0):
+                if unsure:
+                    log.info("messages were sent again, comparing what the state stream holds")
+                else:
+                    log.warning("somebody else wrote to the state stream, comparing", messages=foreign)
                 metrics.COMPARED.inc()
                 counting = await self._begin()
                 await asyncio.gather(*(reflector.compare() for reflector in self.reflectors))

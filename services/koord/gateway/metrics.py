@@ -16,4 +16,6 @@ EVENTS_WRITTEN = counter("koord_gateway_events_written", "Kubernetes Events crea
 LEADER = gauge("koord_gateway_leader", "1 while this process leads.")
 BARRIERS = counter("koord_gateway_barriers", "Barriers before a rebuild of the ledger.")
 BARRIER_SECONDS = histogram("koord_gateway_barrier_seconds", "One barrier.")
-COMPARED = counter("koord_gateway_stream_compared", "Times the state stream was read back because others wrote to it.")
+COMPARED = counter(
+    "koord_gateway_stream_compared", "Times the state stream was read back: others wrote to it, or might have."
+)

@@ -31,7 +31,7 @@ class StateStream:
         self._extra = 0
         self._least: int | None = None
         """The least excess of places over ours at any of our writes since the last look."""
-        self._resent = 0
+        self._resent = self._resent_last = 0
 
     def stored(self, sequence: int) -> None:
         """A change that was published has this place in the stream."""
@@ -52,14 +52,14 @@ class StateStream:
         _, self._first = await state_life(self._bus)
         self._ours = self._extra = 0
         self._highest, self._least = self._first, None
-        self._resent = self._bus.acks.resent
+        self._resent = self._resent_last = self._bus.acks.resent
 
     async def foreign(self) -> int:
         """How many places in the stream since :meth:`begin` were not filled by us. BusUnavailable.
 
         One of ours whose answer is still under way makes the excess of places over ours too large, never too small:
         while we write it is the least since the last look that counts, and exact when nothing is under way. What had
-        to be sent again may have two places.
+        to be sent again may have two places: see :meth:`unsure`.
         """
         _, last = await state_life(self._bus)
         least, self._least = self._least, None
@@ -68,6 +68,14 @@ class StateStream:
         elif least is not None:
             self._extra = least
         return self._extra - (self._bus.acks.resent - self._resent)
+
+    def unsure(self) -> bool:
+        """Whether messages had to be sent again since :meth:`begin`, and none since the last call.
+
+        Each may have taken one place or several, so others' writes do not show any more in the number of places.
+        """
+        before, self._resent_last = self._resent_last, self._bus.acks.resent
+        return self._resent < before == self._resent_last
 
     async def held(self, resource: Resource) -> Mapping[str, str]:
         """The resourceVersion of every live object that the stream holds, by key."""
