@@ -219,10 +219,13 @@ def _version(value: str, uid: str) -> str:
 def pack_observations(
     head: Sequence[object], observations: Sequence[Observation], folded: Folded | None = None
 ) -> list[bytes]:
-    """The arguments of ``observe``; ``head`` comes first."""
+    """The arguments of ``observe``; ``head`` comes first. LedgerRefused for what no ledger would take."""
     arguments = [b""]
     read = (folded.epoch, folded.sequence) if folded is not None else ()
-    arguments[0] = pack((*head, [_observation(seen, arguments) for seen in observations], *read))
+    try:
+        arguments[0] = pack((*head, [_observation(seen, arguments) for seen in observations], *read))
+    except OverflowError as error:
+        raise LedgerRefused(f"a number of an observation has more than 64 bits: {error}") from error
     return arguments
 
 

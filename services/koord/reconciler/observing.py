@@ -8,7 +8,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from koord.ledger.client import Ledger
-from koord.ledger.model import LedgerRefused, Observation, ObserveAnswer, PodSeen, UnitSeen
+from koord.ledger.model import (
+    BudgetSeen,
+    ItemClosed,
+    LedgerRefused,
+    LimitSet,
+    NodeSeen,
+    Observation,
+    ObserveAnswer,
+    PodSeen,
+    UnitSeen,
+)
 from koord.ledger.wire import pack_observations
 from koord.reconciler import metrics
 from koord.reconciler.world import World
@@ -49,11 +59,15 @@ class Observing:
         except LedgerRefused as error:
             kind = type(one).__name__
             metrics.PROBLEMS.labels(kind).inc()
-            log.error("cannot be told to the ledger, left out", kind=kind, error=str(error))
+            log.error("cannot be told to the ledger, left out", kind=kind, name=_name(one), error=str(error))
             if isinstance(one, PodSeen | UnitSeen):
                 self._world.folder.drop((one.uid,))  # it is not charged: audits must not miss its record
             return False
         return True
+
+
+def _name(one: Observation) -> str:
+    return one.item if isinstance(one, NodeSeen | BudgetSeen | LimitSet | ItemClosed) else f"{one.namespace}/{one.name}"
 
 
 def count(observations: Sequence[Observation]) -> None:
