@@ -1,12 +1,17 @@
 """The queue service dies, or NATS or Redis do: what was begun is finished by whoever is there."""
 
 import asyncio
+import time
+from typing import Any
+
+import pytest
 
 from koord.accounting.takes import unit_takes
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, TFJOBS
 from koord.ledger.client import Ledger
 from koord.ledger.model import LEASE_S, ClaimRequest, Member
 from koord.localcluster.servers import NatsServer, RedisServer
+from koord.queue import service
 from koord.quota.service import QuotaService
 from koord.quota.settings import QuotaSettings
 from tests.queue.harness import MiniCluster, node, quota, running, tfjob, until
@@ -59,11 +64,11 @@ async def test_a_bus_outage_is_sat_out(own_nats: NatsServer, redis_url: str, clu
         await mini.put(NODES, node("n"))
         await QuotaService(await mini.host("quota"), QuotaSettings()).start()
         await mini.put(ELASTIC_QUOTAS, quota("q", "8"))
-        service = await start_queue(mini)
+        queue = await start_queue(mini)
         await mini.put(TFJOBS, tfjob("a", "q"))
         await until(lambda: resumed(mini, "a"), "before")
         await own_nats.kill()
-        await until(lambda: not service._lease.held, "the lease is over", timeout=15)
+        await until(lambda: not queue._lease.held, "the lease is over", timeout=15)
         await own_nats.restart(empty=False)
         await until(lambda: mini.bus.connected, "reconnected")
         await mini.put(TFJOBS, tfjob("b", "q"))
@@ -93,8 +98,36 @@ async def test_a_lost_ledger_is_waited_for(nats_url: str, own_redis: RedisServer
         assert item.used.get("cpu", 0) + item.held.get("cpu", 0) == 4000
 
 
+async def test_a_clock_that_is_set_back_holds_nobody_up(mini: MiniCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clock:
+        back_s = 0
+
+        def time(self) -> float:
+            return time.time() - self.back_s
+
+        def time_ns(self) -> int:
+            return time.time_ns() - self.back_s * 10**9
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(time, name)
+
+    clock = Clock()
+    monkeypatch.setattr(service, "time", clock)
+    await mini.put(ELASTIC_QUOTAS, quota("q", "4"))
+    await start_queue(mini)
+    await mini.put(TFJOBS, tfjob("a", "q"))
+    await until(lambda: resumed(mini, "a"), "before")
+    clock.back_s = 3600
+    await mini.put(TFJOBS, tfjob("b", "q"))
+    await until(lambda: resumed(mini, "b"), "after")
+    await mini.put(TFJOBS, tfjob("c", "q"))
+    await until(lambda: "cpu" in reserved(mini, "c" + TF).get("message", ""), "c says why it waits")
+    await mini.delete(TFJOBS, "team/a")
+    await until(lambda: resumed(mini, "c"), "room came free")
+
+
 async def test_a_list_made_anew_is_complete_too(mini: MiniCluster) -> None:
     """After a rebuild of the ledger the lists' markers carry a word: a queue that starts then must know them."""
     await mini.publisher.listed(PODS, "2", mark="rebuilt-after-a-loss")
-    service = await start_queue(mini)
-    await until(lambda: service._host.ready.ready)
+    queue = await start_queue(mini)
+    await until(lambda: queue._host.ready.ready)

@@ -103,8 +103,7 @@ class QueueService:
         self._lease = host.lease("queue")
         self._wake = asyncio.Event()
         self._unsure: list[Planned] = []
-        self._next_cycle_s = 0.0
-        self._next_poll_s = 0.0
+        self._next_cycle_s = self._next_poll_s = 0.0  # by the monotonic clock
         self._due_s: float | None = None
         self._draining = False
         bus, bad = host.bus, self._on_bad
@@ -281,8 +280,8 @@ class QueueService:
         begun = time.perf_counter()
         engine = self.engine
         engine.desk.tick(time.time_ns())
-        if engine.desk.now_s >= self._next_poll_s:
-            self._next_poll_s = engine.desk.now_s + POLL_S
+        if time.monotonic() >= self._next_poll_s:
+            self._next_poll_s = time.monotonic() + POLL_S
             engine.on_room(())
         engine.reconcile()
         await self._admit()
@@ -302,15 +301,16 @@ class QueueService:
     async def _sleep(self) -> None:
         """Until something changes or is due."""
         engine = self.engine
-        now = time.time()
-        dues = [now + IDLE_S, self._next_poll_s if engine.world.texts_wanted or self._anyone_waits() else now + IDLE_S]
-        own = (self._due_s, engine.desk.outbox.next_overdue_s())
-        dues.extend(due for due in own if due is not None)
+        now, wall = time.monotonic(), time.time()
+        waits = [IDLE_S]
+        if engine.world.texts_wanted or self._anyone_waits():
+            waits.append(self._next_poll_s - now)
+        waits.extend(due - wall for due in (self._due_s, engine.desk.outbox.next_overdue_s()) if due is not None)
         if engine.world.admission_wanted or self._unsure:
-            dues.append(self._next_cycle_s)
+            waits.append(self._next_cycle_s - now)
         if engine.admission.charges:
-            dues.append(now + 0.5)
-        wait = max(0.0, min(dues) - now)
+            waits.append(0.5)
+        wait = max(0.0, min(waits))
         if wait > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
@@ -323,7 +323,7 @@ class QueueService:
 
     async def _admit(self) -> None:
         """One cycle, if one is wanted and due."""
-        engine, now = self.engine, time.time()
+        engine, now = self.engine, time.monotonic()
         if not (engine.world.admission_wanted or engine.admission.charges or self._unsure) or now < self._next_cycle_s:
             return
         engine.world.admission_wanted = False
