@@ -8,7 +8,7 @@ import pytest
 
 from koord.bus import questions
 from koord.bus.connection import Bus
-from koord.bus.errors import NobodyThere
+from koord.bus.errors import BusUnavailable, NobodyThere
 from koord.bus.questions import ask
 from koord.contracts.asks import BindingsSettled, SettleBindings
 from koord.gateway import session as module
@@ -67,4 +67,49 @@ async def test_nothing_is_taken_after_a_term_that_never_began(
         await until(left, "no more asking", 10)
         with pytest.raises(NobodyThere):
             await ask(bus, "gateway", "settle", SettleBindings([]), BindingsSettled)
+        await following.stop()
+
+
+async def test_a_connection_that_breaks_while_a_term_begins_does_not_end_the_service(
+    nats_url: str,
+    redis_url: str,
+    cluster: str,
+    access: ApiAccess,
+    api: Api,
+    kube: Kube,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new leader often begins when a machine just died, and a server of NATS with it."""
+    lost = asyncio.Event()
+    failures = 2
+
+    async def breaks(*question: Any) -> Any:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise BusUnavailable("the connection broke")
+        return await questions.serve(*question)
+
+    monkeypatch.setattr(module, "serve", breaks)
+    async with (
+        await Bus.connect(nats_url, cluster, "test") as bus,
+        await Ledger.connect(redis_url, cluster, "g") as ledger,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=access.ssl or False)) as http,
+    ):
+        following = Following(bus, access, http)
+        await following.start()
+        session = Session(bus, ledger, api, following, Spans(), GatewaySettings(lease_namespace=kube.namespace))
+        running = asyncio.create_task(session.run(lost))
+
+        async def answers() -> bool:
+            assert not running.done(), running.exception()
+            try:
+                await ask(bus, "gateway", "settle", SettleBindings([]), BindingsSettled)
+            except NobodyThere:
+                return False
+            return True
+
+        await until(answers, "questions are answered", 30)
+        lost.set()
+        await asyncio.wait_for(running, 30)
         await following.stop()

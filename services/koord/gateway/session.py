@@ -5,9 +5,11 @@ and compares what the stream holds, because another gateway may have led in betw
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+import msgspec
 import nats.errors
 import nats.js.errors
 from nats.aio.subscription import Subscription
@@ -47,6 +49,8 @@ log = get_logger("koord.gateway.session")
 DRAIN_S = 5.0
 COVER_WAIT_S = 2.0
 CONSUMER = "gateway"
+
+Q = TypeVar("Q", bound=msgspec.Struct)
 
 
 class GatewayLedger(AdvancingLedger, ReleasingLedger, Protocol):
@@ -142,8 +146,8 @@ class Session:
         async def take() -> None:
             await self._take_over()
             await self._begin(consumer)
-            asked.append(await serve(self._bus, "gateway", "settle", SettleBindings, settler.answer))
-            asked.append(await serve(self._bus, "gateway", "barrier", RaiseBarrier, barrier.answer))
+            asked.append(await self._hear("settle", SettleBindings, settler.answer))
+            asked.append(await self._hear("barrier", RaiseBarrier, barrier.answer))
             await asyncio.Event().wait()
 
         try:
@@ -216,6 +220,17 @@ class Session:
                 return
             except BusError as error:
                 log.warning("no decisions yet", error=str(error))
+                await asyncio.sleep(0.5)
+
+    async def _hear(
+        self, verb: str, question: type[Q], answer: Callable[[Q], Awaitable[msgspec.Struct]]
+    ) -> Subscription:
+        """Answer questions from now on. A connection that breaks just then is no reason to end the service either."""
+        while True:
+            try:
+                return await serve(self._bus, "gateway", verb, question, answer)
+            except BusError as error:
+                log.warning("no questions yet", verb=verb, error=str(error))
                 await asyncio.sleep(0.5)
 
     async def _lead(self) -> int:
