@@ -128,6 +128,18 @@ def test_an_answer_that_came_too_late_gives_the_claim_back() -> None:
     assert not engine.admission.in_flight
 
 
+def test_nothing_is_kept_of_a_unit_that_went_while_its_record_was_busy() -> None:
+    engine = made_engine()
+    put_job(engine)
+    unit = put_unit(engine, created(engine))
+    engine.reconcile()
+    items = {"admitted/q": Item({"cpu": 4000}, {}, {})}
+    engine.admission.judge(engine.admission.plan(items), [ClaimAnswer("busy")], 0)
+    assert engine.admission.plan(items) == []
+    engine.on_unit(unit.key, None)
+    assert engine.admission._busy_until == {}
+
+
 def test_the_ledgers_conflict_is_told_in_the_queues_words() -> None:
     engine = made_engine()
     put_job(engine)
@@ -293,6 +305,31 @@ def waits(engine: Engine, name: str, cpu: int, priority: int, quota: str = "q") 
 def set_policy(engine: Engine, policy: str, version: int) -> None:
     meta = {"name": "q", "namespace": "koord-queue", "uid": "uid-queue", "resourceVersion": str(version)}
     engine.on_queue("q", msgspec.convert({"metadata": meta, "spec": {"queuePolicy": policy}}, Queue))
+
+
+def test_a_depth_that_is_no_number_is_named_where_it_was_written() -> None:
+    engine = made_engine()
+    deep = {"koord-queue/max-depth": "deep"}
+
+    def told() -> list[tuple[str, str, str]]:
+        notes = [note for each in settle(engine) if isinstance(each, RecordEvents) for note in each.events]
+        return [(note.kind, note.target.name, note.note) for note in notes if note.reason == "InvalidAnnotation"]
+
+    def queue_shows(version: str) -> None:
+        meta = {"name": "q", "namespace": "koord-queue", "uid": "uid-queue", "resourceVersion": version}
+        body = {"metadata": meta | {"annotations": deep}, "spec": {"queuePolicy": "Priority"}}
+        engine.on_queue("q", msgspec.convert(body, Queue))
+
+    text = 'annotation koord-queue/max-depth: must be a 64-bit integer, got "deep"; it is left out'
+    queue_shows("2")
+    assert told() == [("Queue", "q", text)]
+    meta = {"name": "q", "namespace": "q", "uid": "uid-q", "resourceVersion": "2", "annotations": deep}
+    engine.on_quota("q/q", msgspec.convert({"metadata": meta, "spec": {"max": {"cpu": "4"}}}, ElasticQuota))
+    queue_shows("3")
+    assert told() == [("ElasticQuota", "q", text)]
+    queue_shows("4")
+    assert told() == []
+    assert engine.world.queue("q").max_depth == -1
 
 
 def test_only_the_quotas_of_those_who_may_be_let_in_are_read() -> None:

@@ -311,6 +311,7 @@ class Admission:
 
     def failed(self, uid: str) -> None:
         """The status write was refused, or the unit is gone: give the claim back."""
+        self._busy_until.pop(uid, None)
         flight = self.in_flight.pop(uid, None)
         if flight is not None:
             self.to_release.append(flight)
