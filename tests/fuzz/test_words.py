@@ -78,6 +78,7 @@ _FIRST = ("consumerRef",)
 _WORKER = ("spec", "tfReplicaSpecs", "Worker")
 _TORCH = ("spec", "pytorchReplicaSpecs", "Worker", "replicas")
 _GROUP = ("spec", "rayClusterSpec", "workerGroupSpecs", 0, "replicas")
+_TOTAL = f"{quota.TOTAL_RESOURCE}[cpu]"
 _REQUEST = ("spec", "containers", 0, "resources", "requests", "cpu")
 
 TABLE: tuple[Bad, ...] = (
@@ -100,7 +101,13 @@ TABLE: tuple[Bad, ...] = (
         ELASTIC_QUOTAS, elastic_quota, _annotation(quota.NAMESPACES), "fuzz", (quota.NAMESPACES, "must be a JSON list")
     ),
     Bad(ELASTIC_QUOTAS, elastic_quota, _annotation(queue.QUEUE_POLICY), "Lottery", ("spec.queuePolicy", "is unknown")),
+    Bad(ELASTIC_QUOTAS, elastic_quota, _annotation(queue.MAX_DEPTH), "deep", (queue.MAX_DEPTH, "must be a 64-bit")),
+    Bad(ELASTIC_QUOTAS, elastic_quota, _annotation(quota.TOTAL_RESOURCE), '{"cpu":"x"}', (_TOTAL, "must match")),
     Bad(POD_GROUPS, pod_group, ("spec", "minMember"), -1, ("spec.minMember", "must not be negative")),
+    Bad(POD_GROUPS, pod_group, ("spec", "minMember"), "two", ("$.spec.minMember", "Expected `int`")),
+    Bad(POD_GROUPS, pod_group, _annotation(gang.GROUPS), "a,b", (gang.GROUPS, "must be a JSON list")),
+    Bad(POD_GROUPS, pod_group, _annotation(gang.MODE), "Loose", (gang.MODE, "must be")),
+    Bad(POD_GROUPS, pod_group, _annotation(gang.MATCH_POLICY), "often", (gang.MATCH_POLICY, "must be")),
     Bad(QUEUES, queue_object, ("spec", "priority"), "high", ("$.spec.priority", "Expected `int")),
     Bad(QUEUES, queue_object, ("spec", "queuePolicy"), "Lottery", ("spec.queuePolicy", "is unknown")),
     Bad(QUEUE_UNITS, queue_unit, ("spec", "resource", "cpu"), [], ("$.spec.resource", "got `array`")),

@@ -103,6 +103,14 @@ def test_shares_by_the_annotated_weight_else_by_max() -> None:
         assert ("shared-weight" in made.problems.get("a", "")) == (bad != '{"cpu":"0"}')
 
 
+def test_a_total_that_does_not_parse_is_named_wherever_it_stands() -> None:
+    bad = {"total-resource": '{"cpu":"x"}', "shared-weight": "["}
+    made = built(quota("pool", labels={"tree-id": "t"}, annotations=bad), quota("a", annotations=bad))
+    for name in ("pool", "a"):
+        text = made.problems[name]
+        assert 'total-resource[cpu]: quantity "x": must match' in text and "shared-weight: must be a JSON" in text, text
+
+
 def test_a_parent_without_a_max_limits_nothing() -> None:
     made = built(quota("open", most=""), quota("x", "open"), quota("y", "open"), quota("z"))
     made.update(Told(cpus(x=100_000, y=100_000, z=100_000), {}), {"cpu": 90_000})

@@ -86,6 +86,24 @@ async def test_gangs_without_a_minimum_stay_pending(nats_url: str, redis_url: st
             assert world.phase("g") == "Pending"
 
 
+async def test_what_a_pod_group_says_badly_is_told_although_nobody_is_its_member(
+    nats_url: str, redis_url: str, cluster: str
+) -> None:
+    async with outside(nats_url, redis_url, cluster) as world:
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, FAST):
+            await world.pod_group("g", 2, groups="[", mode="Loose", match_policy="often")
+
+            def told(*words: str) -> bool:
+                return any(all(word in text for word in words) for text in world.told("g", "InvalidGang"))
+
+            keys = [f"gang.scheduling.koordinator.sh/{key}: must be" for key in ("groups", "mode", "match-policy")]
+            await until(lambda: all(map(told, keys)), "each is named")
+            assert len(world.told("g", "InvalidGang")) == 3
+            await world.pod_group("g", "two")  # type: ignore[arg-type]
+            await until(lambda: told("$.spec.minMember", "Expected `int`"), "it does not decode")
+
+
 @pytest.mark.parametrize("minimum", [0, -3])
 async def test_no_minimum_means_that_each_goes_alone(nats_url: str, redis_url: str, cluster: str, minimum: int) -> None:
     """Spec 20 section 4: always satisfied, so nobody waits for anybody and no claim stands or falls as a whole."""

@@ -74,6 +74,8 @@ class QueueSync:
     def seen(self, queue: QueueEntry, view: Queue) -> None:
         """A Queue was added or edited: build its policy, or say why it cannot be."""
         queue.view = view
+        if problem := keys.integer_problem(view.metadata.annotations, keys.MAX_DEPTH):
+            self._warn_of_annotation(view, keys.MAX_DEPTH, problem)
         name = view.spec.queue_policy or keys.POLICY_PRIORITY
         if queue.policy is not None and queue.policy.name == name:
             queue.problem = ""
@@ -117,6 +119,16 @@ class QueueSync:
         return soonest
 
     # Inside -------------------------------------------------------------------------------------------------------
+
+    def _warn_of_annotation(self, view: Queue, key: str, problem: str) -> None:
+        """On the quota that the Queue has it from, else on the Queue."""
+        node = self._world.tree.get(view.metadata.name)
+        quota = self._world.quotas.get(node.key) if node is not None else None
+        text = keys.lookup(view.metadata.annotations, key)
+        if quota is not None and keys.lookup(quota.metadata.annotations, key) == text:
+            self._desk.warn(ELASTIC_QUOTAS, quota.metadata, "InvalidAnnotation", problem)
+        else:
+            self._desk.warn(QUEUES, view.metadata, "InvalidAnnotation", problem)
 
     def _create(self, name: str, labels: dict[str, str], annotations: dict[str, str]) -> None:
         if NAMESPACE not in self._world.namespaces:

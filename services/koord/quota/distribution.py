@@ -199,10 +199,11 @@ class Distribution:
         self._tree_totals, self._apart = {}, set()
         names = self._filled.row.keys()
         for node in nodes:
+            said = self._annotated(node, keys.TOTAL_RESOURCE)  # a bad one is told of wherever it stands
             if not node.tree or node.parent in names:
                 continue
             total = self._tree_totals.setdefault(node.tree, {})
-            for name, amount in (self._annotated(node, keys.TOTAL_RESOURCE) or {}).items():
+            for name, amount in (said or {}).items():
                 total[name] = total.get(name, 0) + amount
             if node.labels.get(keys.IGNORE_DEFAULT_TREE) == "true":
                 self._apart.add(node.tree)
@@ -247,7 +248,8 @@ class Distribution:
                 raise QuantityError(f"annotation {key}: names {len(values)} resources, at most {MOST_RESOURCES} can be")
             return None if values is None else amounts(values, f"annotation {key}")
         except (keys.AnnotationError, QuantityError) as error:
-            self.problems[node.name] = f"ElasticQuota {node.key}: {error}"
+            before = self.problems.get(node.name)
+            self.problems[node.name] = f"{before}; {error}" if before else f"ElasticQuota {node.key}: {error}"
             return None
 
 

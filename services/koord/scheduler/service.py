@@ -23,7 +23,7 @@ from koord.contracts.ledger import LedgerHint
 from koord.contracts.quota import QuotaRuntime
 from koord.kube.groups import PodGroup
 from koord.kube.meta import split_key
-from koord.kube.protocol.gang import negative_minimum
+from koord.kube.protocol.gang import GangRef, governed_by
 from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_GROUPS, PODS
 from koord.runtime.host import Host
@@ -78,7 +78,7 @@ class SchedulerService:
         self._pods = StateCache(bus, PODS, PodView, self._on_pod, on_bad=self._on_bad_pod)
         self._nodes = StateCache(bus, NODES, NodeView, self._on_node, on_bad=self._on_bad)
         self._quotas = StateCache(bus, ELASTIC_QUOTAS, QuotaObject, self._on_quota, on_bad=self._on_bad)
-        self._groups = StateCache(bus, POD_GROUPS, PodGroup, self._on_pod_group, on_bad=self._on_bad)
+        self._groups = StateCache(bus, POD_GROUPS, PodGroup, self._on_pod_group, on_bad=self._on_bad_pod_group)
         self._caches: tuple[StateCache[Any], ...] = (self._nodes, self._quotas, self._groups, self._pods)
         self._runtimes = LastValues(
             bus,
@@ -235,13 +235,21 @@ class SchedulerService:
     def _on_pod_group(self, change: Change[PodGroup]) -> None:
         self._world.apply_pod_group(change.old, change.new, time.monotonic())
         self._phases.on_pod_group(change)
-        old, new = change.old, change.new
-        if new is not None and new.spec.min_member < 0 and (old is None or old.spec != new.spec):
-            meta = new.metadata
-            target = ObjectRef(POD_GROUPS.token, meta.namespace, meta.name, meta.uid)
-            text = negative_minimum(new.spec.min_member)
-            self._notices.warn(target, POD_GROUPS.kind, "InvalidGang", text, api_version=POD_GROUPS.api_version)
+        if change.new is not None:
+            self._check_pod_group(change.old, change.new)
         self._driver.kick()
+
+    def _check_pod_group(self, old: PodGroup | None, new: PodGroup) -> None:
+        """Tell what it says badly, also while no pod is its member."""
+        meta, spec = new.metadata, new.spec
+        if old is not None and (old.spec, old.metadata.annotations) == (spec, meta.annotations):
+            return
+        nobody = GangRef(meta.namespace, meta.name, None)
+        for text in governed_by(nobody, spec.min_member, spec.schedule_timeout_seconds, meta.annotations).problems:
+            self._warn_pod_group(ObjectRef(POD_GROUPS.token, meta.namespace, meta.name, meta.uid), text)
+
+    def _warn_pod_group(self, target: ObjectRef, text: str) -> None:
+        self._notices.warn(target, POD_GROUPS.kind, "InvalidGang", text, api_version=POD_GROUPS.api_version)
 
     def _on_replicas(self) -> None:
         members = self._presence.members
@@ -312,6 +320,11 @@ class SchedulerService:
         self._on_bad(key, error)
         namespace, name = split_key(key)
         self._notices.warn(ObjectRef(PODS.token, namespace, name), "Pod", "FailedScheduling", str(error))
+
+    def _on_bad_pod_group(self, key: str, error: ContractError) -> None:
+        self._on_bad(key, error)
+        namespace, name = split_key(key)
+        self._warn_pod_group(ObjectRef(POD_GROUPS.token, namespace, name), str(error))
 
     def _on_bad(self, key: str, error: ContractError) -> None:
         self._log.warning("an object does not decode, its last good version stays", key=key, error=str(error))

@@ -108,7 +108,7 @@ def governed_by(ref: GangRef, min_member: int, timeout_s: int | None, annotation
     """``ref`` as the PodGroup of its id has it: the PodGroup's quorum, time-out and annotations win over the pod's."""
     problems: list[str] = []
     if min_member < 0:
-        problems.append(negative_minimum(min_member))
+        problems.append(f"spec.minMember: must not be negative, got {min_member}; 0 is used")
         min_member = 0
     return GangRef(
         namespace=ref.namespace,
@@ -122,11 +122,6 @@ def governed_by(ref: GangRef, min_member: int, timeout_s: int | None, annotation
         waits_for_pod_group=ref.waits_for_pod_group,
         problems=tuple(problems),
     )
-
-
-def negative_minimum(min_member: int) -> str:
-    """What is wrong with a PodGroup that asks for fewer than no members."""
-    return f"spec.minMember: must not be negative, got {min_member}; 0 is used"
 
 
 def write_gang(name: str, minimum: int) -> dict[str, str]:

@@ -75,6 +75,14 @@ def integer(mapping: Mapping[str, str], key: str, default: int) -> int:
     return default if number is None else number
 
 
+def integer_problem(mapping: Mapping[str, str], key: str) -> str:
+    """What is wrong with an integer key, if anything."""
+    text = lookup(mapping, key)
+    if text is None or go_int(text, 64) is not None:
+        return ""
+    return f'annotation {key}: must be a 64-bit integer, got "{text}"; it is left out'
+
+
 def duration_s(mapping: Mapping[str, str], key: str, default: float) -> float:
     """A Go duration key in seconds; absent or unparsable is ``default``."""
     text = lookup(mapping, key)
