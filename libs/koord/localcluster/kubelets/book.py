@@ -4,7 +4,7 @@ Times are passed in (seconds since the epoch); nothing here waits or writes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,6 +22,10 @@ from koord.telemetry.logs import get_logger
 _log = get_logger(__name__)
 
 _DELETION_MARK = b'"deletionTimestamp"'
+_SHARED = 1_024
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Bound(NamedTuple):
@@ -141,10 +145,10 @@ class PodBook:
             _log.warning("pod has an impossible request", pod="/".join(key), error=str(error))
             request = {}
         plan = plan_of(pod.metadata.annotations, pod.spec.restart_policy, self._options.start_s, self._options.run_s)
-        plan = self._plans.setdefault(plan, plan)
+        plan = _shared(self._plans, plan, plan)
         shape = containers_of(pod)
-        request = self._requests.setdefault(tuple(request.items()), request)
-        run = Run(pod, kubelet, plan, self._shapes.setdefault(shape, shape), request)
+        request = _shared(self._requests, tuple(request.items()), request)
+        run = Run(pod, kubelet, plan, _shared(self._shapes, shape, shape), request)
         self.runs[key] = run
         if plan.problems:
             self._tell(run, plan.problems)
@@ -186,6 +190,13 @@ class PodBook:
     def _drop(self, key: Key, run: Run) -> None:
         run.release()
         del self.runs[key]
+
+
+def _shared(known: dict[K, V], key: K, value: V) -> V:
+    """The same value for pods that are equal in it; where all are different nothing piles up."""
+    if len(known) >= _SHARED and key not in known:
+        known.clear()
+    return known.setdefault(key, value)
 
 
 def _time(text: str | None, otherwise: float) -> float:
