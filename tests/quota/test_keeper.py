@@ -189,6 +189,47 @@ def test_a_cycle_is_refused_and_the_rest_goes_on() -> None:
     assert "own" not in keeper.tree
 
 
+def test_a_quota_refused_because_of_a_cycle_comes_into_force_once_there_is_none() -> None:
+    """As it does for whoever starts then: what is in force must not depend on what was there before."""
+    keeper = Keeper()
+    for each in (quota("a", "b", max={"cpu": "4"}), quota("b", max={"cpu": "4"})):
+        keeper.put_quota(each)
+    keeper.fill(0.0)
+    keeper.put_quota(quota("b", "a", max={"cpu": "3"}))
+    keeper.put_quota(quota("never", "never", max={"cpu": "3"}))
+    assert len(problems(keeper)) == 2
+    keeper.fill(1.0)
+    assert (keeper.tree.chain("a"), keeper.tree.limits("b")) == (("a", "b"), {"cpu": 4000})
+    keeper.put_quota(quota("a", max={"cpu": "4"}))
+    keeper.fill(2.0)
+    assert (keeper.tree.chain("b"), keeper.tree.limits("b")) == (("b", "a"), {"cpu": 3000})
+    assert "never" not in keeper.tree and problems(keeper) == []
+    # Two that wait for each other's place, and one that goes before its turn comes.
+    keeper.put_quota(quota("c", "b", max={"cpu": "2"}))
+    keeper.put_quota(quota("a", "c", max={"cpu": "2"}))
+    keeper.drop_quota(quota("a", "c", max={"cpu": "2"}))
+    keeper.fill(3.0)
+    assert "a" not in keeper.tree
+
+
+def test_an_heir_that_would_close_a_cycle_is_refused_and_told() -> None:
+    keeper = Keeper()
+    for namespace, parent, created in (("old", "", "2026-01-01T00:00:00Z"), ("young", "b", "2026-02-01T00:00:00Z")):
+        made = quota("a", parent, namespace, max={"cpu": "4"})
+        keeper.put_quota(
+            msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, creation_timestamp=created))
+        )
+    keeper.put_quota(quota("b", "a", max={"cpu": "4"}))
+    assert len(problems(keeper)) == 1  # that there are two
+    keeper.drop_quota(quota("a", namespace="old"))
+    assert "a" not in keeper.tree
+    [text] = problems(keeper)
+    assert text == f"ElasticQuota young/a: {PARENT_OF}: the parents form a cycle: a -> b -> a"
+    keeper.put_quota(quota("b", max={"cpu": "4"}))
+    keeper.fill(0.0)
+    assert keeper.tree.chain("a") == ("a", "b")
+
+
 def test_the_oldest_of_one_name_is_in_force() -> None:
     keeper = Keeper()
     old = msgspec.structs.replace(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from koord.accounting.quotas import QuotaNode, QuotaTree
+from koord.accounting.quotas import QuotaNode, QuotaTree, QuotaTreeError
 from koord.kube.meta import ObjectMeta
 from koord.kube.protocol.quota import PARENT, ROOT_QUOTA, TREE_ID, WRITTEN
 from koord.kube.quotas import ElasticQuota
@@ -31,6 +31,8 @@ class InForce:
         self.problems: list[Problem] = []
         self._good: dict[str, ElasticQuota] = {}
         self._broken: dict[str, str] = {}
+        self._cyclic: dict[str, ElasticQuota] = {}
+        """Refused for the sake of the others: right as soon as one of those goes elsewhere."""
         self._told: dict[tuple[str, str], str] = {}
         self._looked = False
 
@@ -42,10 +44,11 @@ class InForce:
             return False
         self._looked = False
         self._broken.pop(quota.key, None)
+        self._cyclic.pop(quota.key, None)
         try:
             changed = enforce(self.tree, quota, self._good.get(quota.key))
         except QuotaError as error:
-            self.problems.append(Problem(quota, "InvalidQuota", str(error)))
+            self._refuse(quota, error)
             return False
         self._good[quota.key] = quota
         name = quota.metadata.name
@@ -71,8 +74,45 @@ class InForce:
         self.objects.pop(quota.key, None)
         self._good.pop(quota.key, None)
         self._broken.pop(quota.key, None)
+        self._cyclic.pop(quota.key, None)
         self._looked = False
-        return self.tree.remove(quota.metadata.name, quota.metadata.namespace)
+        changed = self.tree.remove(quota.metadata.name, quota.metadata.namespace)
+        self._try_heirs(quota.metadata.name)
+        return changed
+
+    def again(self) -> list[str]:
+        """The tree changed: the quotas that were refused because of a cycle and now come into force, by name."""
+        found: list[str] = []
+        tried = -1
+        while tried != len(found):  # one that comes into force may make way for another
+            tried = len(found)
+            for key, quota in list(self._cyclic.items()):
+                try:
+                    changed = enforce(self.tree, quota, self._good.get(key))
+                except QuotaError:
+                    continue
+                del self._cyclic[key]
+                self._good[key] = quota
+                self._looked = False
+                if changed:
+                    found.append(quota.metadata.name)
+        return found
+
+    def _try_heirs(self, name: str) -> None:
+        """What has the name now was judged by the place of the one before: it may close a cycle."""
+        while (heir := self.tree.get(name)) is not None and heir.key in self._good:
+            quota = self._good[heir.key]
+            try:
+                enforce(self.tree, quota, None)
+                return
+            except QuotaError as error:
+                del self._good[heir.key]
+                self._refuse(quota, error)
+
+    def _refuse(self, quota: ElasticQuota, error: QuotaError) -> None:
+        self.problems.append(Problem(quota, "InvalidQuota", str(error)))
+        if isinstance(error.__cause__, QuotaTreeError):
+            self._cyclic[quota.key] = quota
 
     def get(self, name: str) -> tuple[QuotaNode, ElasticQuota] | None:
         """The quota in force under that name, and its object."""

@@ -175,6 +175,8 @@ class Keeper:
     def fill(self, now_s: float) -> bool:
         """Share out anew what there is, if anything changed; ``limits_dirty`` then has whose limits moved."""
         if self._tree_new:
+            for name in self.quotas.again():
+                self._tree_changed(name)
             self.usage.remap(self._quota_of_pod, self._quota_of_unit)
             self.usage.lines.keep(set(self.tree))
             self._shares.rebuild(self.tree)

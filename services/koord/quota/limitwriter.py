@@ -92,7 +92,8 @@ class LimitWriter:
         observations: list[Observation] = [
             limit for name in names if name in keeper.tree for limit in keeper.limits(name)
         ]
-        observations.extend(ItemClosed(item) for name in closed for item in keeper.items_of(name))
+        gone = [name for name in closed if name not in keeper.tree]
+        observations.extend(ItemClosed(item) for name in gone for item in keeper.items_of(name))
         for start in range(0, len(observations), BATCH):
             batch = observations[start : start + BATCH]
             answer = await self._ledger.observe(batch, role="quota", role_epoch=role_epoch)
