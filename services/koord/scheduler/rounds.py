@@ -5,7 +5,6 @@ backs off, unless what is left of its plan can be kept for it for a while (:mod:
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -82,7 +81,6 @@ class ClaimRounds:
         self._log = log
         self._close = close
         self._scheduled = metrics.attempts.labels("scheduled", profile)
-        self._conflicts: Counter[str] = Counter()
         self._unanswered: list[ClaimRequest] = []
 
     async def give_back_unanswered(self) -> bool:
@@ -192,7 +190,7 @@ class ClaimRounds:
     ) -> list[Flight]:
         """Flights to publish now: this one and what was held for its group; none while the group only waits."""
         unit = plan.unit
-        self._conflicts.pop(unit.key, None)
+        unit.conflicts = 0
         self._claims.refusals.accepted(unit.key)
         self._nominating.ended(unit.key)
         gone = [pod.uid for pod, _ in plan.members if pod.uid not in self._world.pending]
@@ -276,13 +274,13 @@ class ClaimRounds:
             self._world.engine.forget(pod.uid)
         self._mask(answer.shorts, now)
         slot = any(short.kind == "slot" for short in answer.shorts)
-        self._conflicts[unit.key] += 1
+        unit.conflicts += 1
         if unit.pods:
             self._claims.refusals.refused(unit.key, now)
-        if self._conflicts[unit.key] < CONFLICTS_IN_A_ROW and not slot:
+        if unit.conflicts < CONFLICTS_IN_A_ROW and not slot:
             self._give_back(plan, now, "ledger conflict", again=True)
             return None
-        del self._conflicts[unit.key]
+        unit.conflicts = 0
         nodes = {short.item for short in answer.shorts if short.item.startswith(NODE)}
         message = f"ledger conflict on {len(nodes)} nodes: {_reason(answer)}"
         wanted = self._nominating.request(unit.key, request, answer.shorts, now) if unit.pods else None

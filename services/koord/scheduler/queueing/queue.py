@@ -40,6 +40,7 @@ class Unit:
     __slots__ = (
         "again",
         "attempts",
+        "conflicts",
         "errors",
         "group",
         "key",
@@ -66,6 +67,8 @@ class Unit:
         self.attempts = 0
         self.rejections = 0
         self.errors = 0
+        self.conflicts = 0
+        """Claims in a row that the ledger refused; counted by the claim rounds."""
         self.rejecters: frozenset[str] = frozenset()
         self.message = ""
         self.ready_at = 0.0
