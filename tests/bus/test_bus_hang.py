@@ -10,8 +10,11 @@ import nats.errors
 import pytest
 
 from koord.bus.errors import BusUnavailable
+from koord.bus.statecache import StateCache
+from koord.bus.statepublisher import StatePublisher
+from koord.kube.resources import PODS
 from koord.localcluster.servers import NatsServer
-from tests.bus.conftest import Connect, until
+from tests.bus.conftest import Connect, Thing, body, until
 
 
 def pause(server: NatsServer) -> None:
@@ -75,3 +78,26 @@ async def test_a_hanging_server_is_an_error_in_time_when_connecting(own_nats: Na
         resume(own_nats)
     other = await connect("two", url=f"nats://127.0.0.1:1,{own_nats.url}", timeout=10.0)
     assert other.connected
+
+
+async def test_a_cache_says_that_it_hears_nothing_while_its_picture_stays(
+    own_nats: NatsServer, connect: Connect
+) -> None:
+    """What must not happen on old news (an eviction) asks for more than a complete picture."""
+    bus = await connect("one", url=own_nats.url, ping_interval=60.0)
+    publisher = StatePublisher(bus)
+    await publisher.start()
+    await publisher.publish(PODS, "ADDED", "default", "a", "1", body("a"))
+    await publisher.listed(PODS, "1")
+    cache = StateCache(bus, PODS, Thing)
+    await cache.start()
+    await asyncio.wait_for(cache.synced(), 30)
+    await until(lambda: cache.is_following, timeout=30)
+    pause(own_nats)
+    try:
+        await until(lambda: not cache.is_following, timeout=30)
+        assert bus.connected and "default/a" in cache.items
+    finally:
+        resume(own_nats)
+    await until(lambda: cache.is_following, timeout=30)
+    await cache.close()

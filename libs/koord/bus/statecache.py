@@ -148,6 +148,15 @@ class StateCache(Generic[T]):
         return self._synced.is_set() and not self._replaying
 
     @property
+    def is_following(self) -> bool:
+        """Whether the picture is complete and the stream is being followed: that nothing came means nothing happened.
+
+        Without a consumer, as while JetStream has no leader, the picture is complete as of then; what is known beyond
+        that came by ways that may leave something out.
+        """
+        return self.is_synced and self._reader.is_following
+
+    @property
     def replays(self) -> int:
         """How often the cache began from the start, the first time included."""
         return self._reader.starts

@@ -86,8 +86,8 @@ class Inputs:
 
     @property
     def complete(self) -> bool:
-        """Whether the picture is whole now."""
-        return all(cache.is_synced for cache in self.caches)
+        """Whether the picture is whole and followed: nothing is evicted on old news."""
+        return all(cache.is_following for cache in self.caches)
 
     async def close(self) -> None:
         """Stop reading."""

@@ -153,7 +153,7 @@ class SchedulerService:
             retiring=Retiring(host.ledger, host.name, lambda: self._presence.members, host.life.is_dead),
             outgoing=self._outgoing,
             groups=self._groups,
-            evicting=lambda: (self._phases.leading, self._pods.is_synced and bus.connected),
+            evicting=lambda: (self._phases.leading, self._pods.is_following),
             profile=name,
             plugins=[plugin.name for plugin in profile.plugins],
         )
