@@ -3,6 +3,7 @@
 import asyncio
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import nats.errors
 import pytest
@@ -277,3 +278,23 @@ async def test_the_check_finds_what_it_should(
     await bus.publish(f"{bus.subjects.root}.{tail}", b"x", headers)
     await until(lambda: check.violations)
     assert len(check.violations) == 1 and complaint in check.violations[0]
+
+
+class Small(NatsServer):
+    """As nats-server is by default."""
+
+    def configuration(self) -> dict[str, Any]:
+        return super().configuration() | {"max_payload": 1 << 20}
+
+
+async def test_a_server_that_takes_only_small_messages_is_warned_of(
+    cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Small()
+    await server.start()
+    try:
+        async with await Bus.connect(server.url, cluster, "one"):
+            captured = capsys.readouterr()
+        assert "set its max_payload to 8388608" in captured.err + captured.out
+    finally:
+        await server.stop()

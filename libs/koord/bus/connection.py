@@ -45,6 +45,8 @@ API_TIMEOUT_S = 3.0
 QUICK_TIMEOUT_S = 1.0
 PING_S = 2.0
 PING_SEVERAL_S = 1.0
+# What a server should take in one message: the bind of 4,096 pods has more than 1.5 MB.
+MAX_PAYLOAD = 8 << 20
 Hook = Callable[[], Awaitable[None]]
 
 
@@ -135,6 +137,10 @@ class Bus:
             await client.close()
             raise BusUnavailable(f"NATS at {bus.url}: {bus._complaint or error or 'no answer'}") from error
         bus._connecting = False
+        if client.max_payload < MAX_PAYLOAD:
+            # Large objects are left out, and the binds of large gangs cannot be sent.
+            small = client.max_payload
+            log.warning("NATS at %s takes %d bytes a message, set its max_payload to %d", bus.url, small, MAX_PAYLOAD)
         bus.clustered = bool(client.cluster_name)
         bus.acks = Acks(
             client,
