@@ -21,23 +21,28 @@ from koord.kube.resources import (
     Resource,
 )
 from tests.fuzz.bending import Bend, Path, bends, bent, broken, collect, places, share, values
+from tests.fuzz.known import bad_bends, wrong
 
 NAMESPACE = "fuzz"
 QUOTA = "fuzz"
 MANY = 8
 """A number of pods from which on an object may carry no other bend: a job let go by one bend and made huge by another
 would be obeyed, and its operator would make all of its pods."""
+WRONG_EACH = 4
+"""Objects for each place of which it is known what is bad there."""
 FAKE_NODES = {"koord.sh/fake-node": "true"}
 Manifest = dict[str, Any]
 
 
 class ObjectCase(NamedTuple):
-    """One request: ``body`` is posted to ``path``. ``keys``: the names of the places that were bent."""
+    """One request: ``body`` is posted to ``path``. ``keys``: the names of the places that were bent; ``wrong``: the one
+    that is known to make it bad."""
 
     resource: Resource
     path: str
     body: bytes
     keys: tuple[str, ...]
+    wrong: str = ""
 
 
 # Good ones ------------------------------------------------------------------------------------------------------------
@@ -233,9 +238,13 @@ def object_cases() -> list[ObjectCase]:
             if number % 20 == 19:
                 cases.append(ObjectCase(resource, path, raw, ()))
                 continue
-            manifest = bent(good(name), _harmless(changes))
-            keys = tuple(_key(change) for change in _harmless(changes))
-            cases.append(ObjectCase(resource, path, json.dumps(manifest).encode(), keys))
+            changes = _harmless(changes)
+            body = json.dumps(bent(good(name), changes)).encode()
+            keys = tuple(_key(change) for change in changes)
+            cases.append(ObjectCase(resource, path, body, keys, wrong(resource, changes)))
+        for number, change in enumerate(bad_bends(resource, WRONG_EACH)):
+            body = json.dumps(bent(good(f"fuzz-{resource.kind.lower()}-wrong-{number}"), [change])).encode()
+            cases.append(ObjectCase(resource, path, body, (_key(change),), wrong(resource, [change])))
     return cases
 
 

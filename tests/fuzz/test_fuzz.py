@@ -1,8 +1,9 @@
 """Ten thousand bent objects and messages: no service dies, each bad one is named, good ones in between still work.
 
 A bent object is refused by the API with the field's name, or it is accepted: then it is in force, or an Event, a
-condition or a log line names it. A bent message is answered (decisions, questions), or a log line names its subject
-and the rule. Everything runs beside bystanders whose versions must not move.
+condition or a log line names it and the field or a rule. Where its one bend surely makes it bad (``known``), only an
+Event or a condition with the field's name will do. A bent message is answered (decisions, questions), or a log line
+names its subject and the rule. Everything runs beside bystanders whose versions must not move.
 """
 
 import asyncio
@@ -263,6 +264,7 @@ async def settle(
             await asyncio.sleep(1.0)
     print("accepted objects:", dict(Counter(became.values())))
     objects = [
-        f"{made.case.resource.kind} {made.key} {made.case.keys}: {json.dumps(made.manifest)[:600]}" for made in waiting
+        f"{made.case.resource.kind} {made.key} {made.case.wrong or made.case.keys}: {json.dumps(made.manifest)[:600]}"
+        for made in waiting
     ]
     return [*objects, *missing, *silent]
