@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from koord.columns.matrix import Bools, Floats
-from koord.scheduler.engine.cluster import CPU, Cluster
+from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Outcome, Placed
+from koord.scheduler.engine.resources import CPU
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import (
     FilterPlugin,

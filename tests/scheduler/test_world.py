@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from koord.kube.meta import ObjectMeta
 from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.kube.quotas import ElasticQuotaSpec
-from koord.scheduler.engine.cluster import CPU, FIRST, PODS
 from koord.scheduler.engine.placement import Placed
+from koord.scheduler.engine.resources import CPU, FIRST, PODS
 from koord.scheduler.nodeview import NodeView
 from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.podview import PodView

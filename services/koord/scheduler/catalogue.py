@@ -4,8 +4,9 @@ from collections.abc import Hashable, Mapping
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from koord.scheduler.engine.classes import SchedulingClass
-from koord.scheduler.engine.cluster import Cluster, Footprint
+from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.placement import PodInfo
+from koord.scheduler.engine.resources import Footprint
 from koord.scheduler.framework.contract import PodRef, Template
 from koord.scheduler.framework.profile import Profile
 from koord.scheduler.podview import PodShape, PodView

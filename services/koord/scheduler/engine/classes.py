@@ -27,7 +27,7 @@ class ScoreStep:
 
 
 class Program:
-    """What the profile's plugins made of one template."""
+    """What the profile's plugins made of one template; ``version`` is that of its footprint."""
 
     __slots__ = (
         "filters",
@@ -38,9 +38,11 @@ class Program:
         "row_local",
         "scores",
         "steps",
+        "version",
     )
 
     def __init__(self, template: Template, profile: Profile, cluster: Cluster, verdicts: Verdicts) -> None:
+        self.version = template.footprint.version
         self.prefilters: list[tuple[PreFilterPlugin, Terms]] = []
         self.names: frozenset[str] | None = None
         self.names_from: list[str] = []
@@ -86,8 +88,9 @@ class SchedulingClass:
         self.program: Program | None = None
 
     def compiled(self, profile: Profile, cluster: Cluster, verdicts: Verdicts) -> Program:
-        """The program, compiled now if this is the first time. PluginError: a plugin failed on the template."""
-        if self.program is None:
+        """The program, compiled if it is the first time or resources that pods of the class ask for gained or lost
+        their columns. PluginError: a plugin failed on the template."""
+        if self.program is None or self.program.version != self.template.footprint.version:
             self.program = Program(self.template, profile, cluster, verdicts)
         return self.program
 

@@ -2,8 +2,9 @@
 
 Usage is one matrix laid out [field][row], kept incrementally: assigning a pod subtracts one vector from one column.
 Fields 0 and 1 are free cpu (milli) and memory (bytes) counted with the non-zero floor of spec 10 section 3.15; field
-``FIRST + r`` is the free amount of resource ``r``, of which 0 is the number of pods. ``allocatable`` has the same
-layout. Every change of a row is written to a journal, from which each scheduling class learns what to recompute.
+``FIRST + r`` is the free amount of resource ``r`` (see ``resources``), of which 0 is the number of pods.
+``allocatable`` has the same layout. Every change of a row is written to a journal, from which each scheduling class
+learns what to recompute.
 """
 
 import hashlib
@@ -14,15 +15,13 @@ import msgspec
 import numpy as np
 
 from koord.columns.journal import Journal
-from koord.columns.matrix import EXACT, Bools, Floats, Ints, Matrix
+from koord.columns.matrix import Bools, Floats, Ints, Matrix
 from koord.columns.names import Names
 from koord.columns.rows import RowIndex
 from koord.scheduler.engine.labels import Codes, LabelColumns
+from koord.scheduler.engine.resources import CPU, FIRST, LIMIT, MEMORY, NOWHERE, Footprint, Resources
 
-FIRST = 2
-PODS, CPU, MEMORY = 0, 1, 2
 TIE_BITS = 40
-_LIMIT = EXACT // 2
 
 
 class Taint(NamedTuple):
@@ -59,26 +58,6 @@ class NodeChange(msgspec.Struct, frozen=True):
         return self.added or self.allocatable or self.labels or self.taints
 
 
-class Footprint:
-    """What one pod takes of a node: ``vector`` in the layout of the usage matrix, ``request`` by name.
-
-    Equal footprints are shared by all pods that have them.
-    """
-
-    __slots__ = ("nonzero", "request", "vector")
-
-    def __init__(self, request: Mapping[str, int], nonzero: tuple[int, int], resources: Names) -> None:
-        self.request = dict(request)
-        self.nonzero = nonzero
-        numbers = {resources.intern(name): amount for name, amount in request.items() if amount and name != "pods"}
-        self.vector: Floats = np.zeros(FIRST + len(resources), dtype=np.float64)
-        self.vector[0] = min(nonzero[0], _LIMIT)
-        self.vector[1] = min(nonzero[1], _LIMIT)
-        self.vector[FIRST + PODS] = 1.0
-        for number, amount in numbers.items():
-            self.vector[FIRST + number] = min(amount, _LIMIT)
-
-
 class Slot(msgspec.Struct, gc=False):
     """Where a pod is counted: on ``row``, or -1 while its node is not known."""
 
@@ -91,7 +70,7 @@ class Cluster:
     """All nodes and what is taken of them. ``seed`` fixes how ties break, so runs are reproducible."""
 
     def __init__(self, seed: str = "") -> None:
-        self.resources = Names(("pods", "cpu", "memory"))
+        self.resources = Resources()
         self.index = RowIndex()
         self.nodes: list[NodeInfo | None] = []
         self.journal = Journal()
@@ -131,19 +110,9 @@ class Cluster:
     def __len__(self) -> int:
         return len(self.index)
 
-    def resource(self, name: str) -> int:
-        """The number of a resource, interned now if new; its fields exist afterwards."""
-        number = self.resources.find(name)
-        if number is None:
-            number = self.resources.intern(name)
-            self._fit()
-        return number
-
     def footprint(self, request: Mapping[str, int], nonzero: tuple[int, int]) -> Footprint:
-        """What a pod of this request takes."""
-        made = Footprint(request, nonzero, self.resources)
-        self._fit()
-        return made
+        """What a pod of this request takes. Asking for a name gives it no column."""
+        return self.resources.footprint(request, nonzero)
 
     # Nodes ----------------------------------------------------------------------------------------------------------
 
@@ -165,7 +134,7 @@ class Cluster:
         if not change.any:
             return change
         if change.allocatable:
-            self._set_allocatable(row, node.allocatable)
+            self._set_allocatable(row, {} if old is None else old.allocatable, node.allocatable)
         if change.labels:
             self.labels.set_row(row, node.labels)
         if change.taints:
@@ -191,12 +160,14 @@ class Cluster:
         for uid in self._on.get(name, ()):
             self.pods[uid].row = -1
         self._corrections.pop(row, None)
-        self.nodes[row] = None
+        old, self.nodes[row] = self.nodes[row], None
+        assert old is not None, "a live row has a node"
         self.alive[row] = False
         self.unschedulable[row] = False
         self.taint_codes[row] = 0
         self._usage.clear_row(row)
         self._allocatable.clear_row(row)
+        self._free(self.resources.withdraw(old.allocatable))
         self.labels.set_row(row, {})
         self.journal.add(row)
         self.node_journal.add(row)
@@ -264,14 +235,14 @@ class Cluster:
     def correct(self, node: str, resource: str, available: int) -> bool:
         """The ledger says that at most ``available`` can be taken: believe it until :meth:`uncorrect`.
 
-        What others hold in flight is not in the API yet. False if the columns already say so or know no such node.
+        What others hold in flight is not in the API yet. False if the columns already say so, or know no such node or
+        no node that offers the resource.
         """
-        row = self.index.find(node)
-        if row is None:
+        row, number = self.index.find(node), self.resources.find(resource)
+        if row is None or number is None:
             return False
-        number = self.resource(resource)
         field = FIRST + number
-        excess = self._usage.data[field, row] - min(available, _LIMIT)
+        excess = self._usage.data[field, row] - min(available, LIMIT)
         if excess <= 0:
             return False
         of_row = self._corrections.setdefault(row, {})
@@ -298,16 +269,54 @@ class Cluster:
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _set_allocatable(self, row: int, amounts: Mapping[str, int]) -> None:
-        numbers = {self.resources.intern(name): amount for name, amount in amounts.items()}
-        self._fit()
+    def _set_allocatable(self, row: int, old: Mapping[str, int], new: Mapping[str, int]) -> None:
+        same = old.keys() == new.keys()
+        if not same:
+            self._free(self.resources.withdraw(old.keys() - new.keys()))
+            self._list(self.resources.offer(new.keys() - old.keys()))
         vector = np.zeros(self._allocatable.data.shape[0], dtype=np.float64)
-        for number, amount in numbers.items():
-            vector[FIRST + number] = min(amount, _LIMIT)
+        for name, amount in new.items():
+            number = self.resources.find(name)
+            if number is not None:
+                vector[FIRST + number] = min(amount, LIMIT)
+        vector[FIRST + NOWHERE] = 0.0
         vector[0] = vector[FIRST + CPU]
         vector[1] = vector[FIRST + MEMORY]
         self._usage.data[:, row] += vector - self._allocatable.data[:, row]
         self._allocatable.data[:, row] = vector
+
+    def _list(self, listed: Mapping[str, int]) -> None:
+        """Names got their columns: what pods on nodes take of them counts from now on."""
+        if not listed:
+            return
+        self._fit()
+        usage = self._usage.data
+        for name, offered in listed.items():
+            if not offered:
+                continue
+            # Nodes that offered it while there were too many names.
+            field = FIRST + self.resources.number(name)
+            for row, node in enumerate(self.nodes):
+                if node is not None:
+                    amount = min(node.allocatable.get(name, 0), LIMIT)
+                    usage[field, row] = self._allocatable.data[field, row] = amount
+        gained = self.resources.enlist(listed)
+        if not gained:
+            return
+        for slot in self.pods.values():
+            if slot.row >= 0 and slot.footprint in gained:
+                for field, taken in gained[slot.footprint]:
+                    usage[field, slot.row] -= taken
+        self.journal.reset()
+
+    def _free(self, numbers: list[int]) -> None:
+        """Clear the columns of names that no node offers any more: the next name gets them."""
+        for number in numbers:
+            field = FIRST + number
+            self._usage.data[field] = 0.0
+            self._allocatable.data[field] = 0.0
+            for of_row in self._corrections.values():
+                of_row.pop(field, None)
 
     def _taint_code(self, taints: tuple[Taint, ...]) -> int:
         if not taints:
@@ -318,7 +327,7 @@ class Cluster:
         return code
 
     def _fit(self) -> None:
-        rows, fields = self.index.high, FIRST + len(self.resources)
+        rows, fields = self.index.high, FIRST + self.resources.high
         self._usage.reserve(fields, rows)
         self._allocatable.reserve(fields, rows)
         capacity = self._usage.data.shape[1]

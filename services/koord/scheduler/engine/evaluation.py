@@ -9,7 +9,8 @@ import numpy as np
 
 from koord.columns.matrix import Bools, Floats, Ints
 from koord.scheduler.engine.classes import Program, ScoreStep
-from koord.scheduler.engine.cluster import TIE_BITS, Cluster, Footprint
+from koord.scheduler.engine.cluster import TIE_BITS, Cluster
+from koord.scheduler.engine.resources import Footprint
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import PluginError
 

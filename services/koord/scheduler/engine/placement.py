@@ -15,9 +15,10 @@ import numpy as np
 
 from koord.columns.matrix import Ints
 from koord.scheduler.engine.classes import Program, SchedulingClass
-from koord.scheduler.engine.cluster import TIE_BITS, Cluster, Footprint
+from koord.scheduler.engine.cluster import TIE_BITS, Cluster
 from koord.scheduler.engine.diagnosis import Diagnosis, diagnose, failed, nodeless, rejected
 from koord.scheduler.engine.evaluation import Evaluation
+from koord.scheduler.engine.resources import Footprint
 from koord.scheduler.engine.verdict import Verdicts
 from koord.scheduler.framework.contract import PluginError, PodRef
 from koord.scheduler.framework.profile import Profile
@@ -218,7 +219,7 @@ class Engine:
         """The kept ranking of a class, made if need be. PluginError: a plugin failed on the class."""
         key = id(class_)
         entry = self._evaluations.get(key)
-        if entry is not None:
+        if entry is not None and entry[1].program.version == class_.template.footprint.version:
             self._evaluations.move_to_end(key)
             return entry[1]
         program = class_.compiled(self.profile, self.cluster, self.verdicts)

@@ -5,7 +5,8 @@ amounts are gathered) and looking ahead (amounts as they would be after some mor
 """
 
 from koord.columns.matrix import Floats, Ints
-from koord.scheduler.engine.cluster import FIRST, Cluster
+from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.resources import FIRST
 
 
 class Window:

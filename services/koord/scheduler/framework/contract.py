@@ -31,7 +31,8 @@ import msgspec
 
 from koord.columns.matrix import Bools, Floats
 from koord.kube.pods import PodSpec
-from koord.scheduler.engine.cluster import Cluster, Footprint
+from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.resources import Footprint
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.events import ALL_EVENTS, ClusterEvent
 

@@ -6,7 +6,8 @@ import msgspec
 import numpy as np
 
 from koord.columns.matrix import Bools, Floats
-from koord.scheduler.engine.cluster import FIRST, Cluster
+from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.resources import FIRST
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import ScorePlugin, Template, Terms
 from koord.scheduler.framework.events import ClusterEvent
@@ -36,7 +37,8 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
     def score_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """None if the pod requests none of the resources."""
         names = [name for name in self.settings.resources if name in ("cpu", "memory") or template.request.get(name, 0)]
-        numbers = [cluster.resource(name) for name in names]
+        # What no node offers has no number, and is in no balance.
+        numbers = [number for name in names if (number := cluster.resources.find(name)) is not None]
         vector = template.footprint.vector
         amounts = [float(vector[FIRST + n]) if FIRST + n < len(vector) else 0.0 for n in numbers]
         return BalancedTerms(tuple(zip(numbers, amounts, strict=True))) if any(amounts) else None

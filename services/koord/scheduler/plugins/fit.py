@@ -1,5 +1,6 @@
 """NodeResourcesFit: room for the pod, and how full the node would be. Spec 10 section 3.15, "Fit strategies"."""
 
+import heapq
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
@@ -7,13 +8,16 @@ import msgspec
 import numpy as np
 
 from koord.columns.matrix import Bools, Floats
-from koord.scheduler.engine.cluster import CPU, FIRST, MEMORY, PODS, Cluster
+from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.resources import CPU, FIRST, MEMORY, NOWHERE, PODS
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import FilterPlugin, Reason, ScorePlugin, Template, Terms
 from koord.scheduler.framework.events import ClusterEvent
 
 NATIVE = ("cpu", "memory")
 MAX_SCORE = 100.0
+MOST_UNLISTED = 16
+"""Names that no node offers, of one pod, which are looked at and named: one is enough for it to fit nowhere."""
 
 
 class ResourceWeight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,10 +71,13 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
     # Filter ---------------------------------------------------------------------------------------------------------
 
     def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
-        """Everything requested above zero."""
-        vector = template.footprint.vector
+        """Everything requested above zero; of what no node offers, the first names only."""
+        vector, unlisted = template.footprint.vector, template.footprint.unlisted
         numbers = np.flatnonzero(vector[FIRST:]).tolist()
-        return FitTerms(tuple((n, cluster.resources[n], float(vector[FIRST + n])) for n in numbers))
+        needs = [(n, cluster.resources[n], float(vector[FIRST + n])) for n in numbers]
+        if unlisted:
+            needs += [(NOWHERE, name, float(unlisted[name])) for name in heapq.nsmallest(MOST_UNLISTED, unlisted)]
+        return FitTerms(tuple(needs))
 
     def filter(self, terms: Terms, window: Window) -> Bools:
         """Request ≤ free for every resource."""
@@ -109,7 +116,9 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
                 which = NATIVE.index(resource.name)
                 parts.append((which - len(NATIVE), float(template.footprint.vector[which]), resource.weight))
             elif template.request.get(resource.name, 0):
-                number = cluster.resource(resource.name)
+                number = cluster.resources.find(resource.name)
+                if number is None:
+                    continue  # no node offers it, so no node passes the filter
                 parts.append((number, float(template.footprint.vector[FIRST + number]), resource.weight))
         return FitScoreTerms(tuple(parts), sum(weight for _, _, weight in parts)) if parts else None
 
