@@ -264,7 +264,8 @@ async def settle(
             await asyncio.sleep(1.0)
     print("accepted objects:", dict(Counter(became.values())))
     objects = [
-        f"{made.case.resource.kind} {made.key} {made.case.wrong or made.case.keys}: {json.dumps(made.manifest)[:600]}"
+        f"{made.case.resource.kind} {made.key} {made.case.wrong or made.case.keys}: "
+        f"{cluster.said_of(made)}; {json.dumps(made.manifest)[:600]}"
         for made in waiting
     ]
     return [*objects, *missing, *silent]

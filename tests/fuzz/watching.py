@@ -1,5 +1,6 @@
 """What became of bent objects that the API took: in force, or named where its owner looks. Nothing is passed over."""
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -80,6 +81,12 @@ class Cluster:
             QUEUE_UNITS.plural: self._has_phase,
         }.get(made.case.resource.plural, self._job)
         return "in force" if check(now) else "named" if self._named(made) else ""
+
+    def said_of(self, made: Accepted) -> str:
+        """What a failure shows: the events about the object, and its status."""
+        told = self._told.get((made.case.resource.kind, made.namespace, made.name), [])
+        now = self._objects[made.case.resource.plural].get(made.uid, {})
+        return f"events {told}, status {json.dumps(now.get('status'))}"
 
     def _names(self, made: Accepted, now: Manifest) -> bool:
         """Whether an event or a condition, of the object or of its unit, names what is known to be wrong."""
