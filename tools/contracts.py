@@ -34,7 +34,7 @@ PARAMETERS = {
     "kind": "The kind of decision: bind, create, patch, delete or evict.",
     "id": "The decision's id, dots written as `_`.",
     "event": "To claims: held, binding, observed, released or expired. To gangs: ready, satisfied or rejected.",
-    "tree": "The quota tree, `_` for the default one.",
+    "tree": "The quota tree, `_` for the default one; of the parts of a large one, after the first, `<tree>/<part>`.",
 }
 
 # Which stream keeps the messages of a channel, by the first word of its subject.

@@ -52,7 +52,11 @@ FULL: dict[str, msgspec.Struct] = {
     "EpochHint": EpochHint(3),
     "GangHint": GangHint("rejected", "default", "g", "default/g", 3, 3, "0/3 nodes"),
     "QuotaRuntime": QuotaRuntime(
-        "", 5, [QuotaState("q", "default", "root", {"cpu": 1}, {"cpu": 2}, {"cpu": 2}, {"cpu": 1}, {"cpu": 3})]
+        "gpu/1",
+        5,
+        [QuotaState("q", "default", "root", {"cpu": 1}, {"cpu": 2}, {"cpu": 2}, {"cpu": 1}, {"cpu": 3})],
+        part=1,
+        parts=2,
     ),
     "ExplainPod": ExplainPod("default", "a"),
     "PodExplanation": PodExplanation(

@@ -15,7 +15,7 @@ from koord.reconciler.sights import PodSight, UnitSight
 from koord.runtime.settings import CommonSettings
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.plugins.elasticquota import ElasticQuota
-from tests.quota.test_keeper import PREFIX, pod
+from tests.quota.test_keeper import PREFIX, messages, pod
 from tests.scheduler.clusters import Bed, requests
 
 DEFAULT = "koordinator-default-quota"
@@ -56,7 +56,7 @@ def test_sums_and_charges_agree(default: bool, quota_of: dict[str, str]) -> None
         assert charged == ([f"quota/{wanted}"] if wanted else [])
     keeper.fill(0.0)
     keeper.showing.compute()
-    used = {state.name: state.used["cpu"] for state in keeper.showing.runtimes()[0].quotas}
+    used = {state.name: state.used["cpu"] for state in messages(keeper)[0].quotas}
     assert used == {DEFAULT: 1000 if default else 0, "bound": 1000 if default else 0, "team": 1000}
 
 

@@ -55,7 +55,7 @@ def round_of(keeper: Keeper, n: int, *, leads: bool) -> None:
 def show(keeper: Keeper) -> None:
     keeper.fill(0.0)
     keeper.showing.compute()
-    keeper.showing.runtimes()
+    list(keeper.showing.runtimes())
     list(keeper.showing.patches())
     keeper.quotas.look()
     keeper.quotas.problems.clear()

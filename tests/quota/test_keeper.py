@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from koord.contracts.codec import decode
+from koord.contracts.quota import QuotaRuntime
 from koord.kube.meta import ObjectMeta
 from koord.kube.quotas import ElasticQuota
 from koord.ledger.model import LimitSet
@@ -38,6 +40,10 @@ def pod(name: str, quota_name: str, cpu: str, node: str = "", phase: str = "Pend
 
 def node(cpu: str) -> NodeBrief:
     return msgspec.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": cpu}}}, NodeBrief)
+
+
+def messages(keeper: Keeper, *, every: bool = False) -> list[QuotaRuntime]:
+    return [decode(QuotaRuntime, part.body) for part in keeper.showing.runtimes(every=every) if part is not None]
 
 
 def problems(keeper: Keeper) -> list[str]:
@@ -300,13 +306,13 @@ def test_runtimes_tell_trees_apart_and_repeat_nothing() -> None:
     body["metadata"]["labels"] = {PREFIX + "tree-id": "gpu"}
     keeper.put_quota(msgspec.convert(body, ElasticQuota))
     keeper.showing.compute()
-    assert sorted(message.tree for message in keeper.showing.runtimes()) == ["_", "gpu"]
+    assert sorted(message.tree for message in messages(keeper)) == ["_", "gpu"]
     keeper.put_pod("ns/p1", pod("p1", "b", "1", node="n1"))
     keeper.showing.compute()
-    (message,) = keeper.showing.runtimes()
+    (message,) = messages(keeper)
     assert (message.tree, message.version) == ("gpu", 3)
     assert message.quotas[0].used == {"cpu": 1000}
-    assert keeper.showing.runtimes() == []
+    assert messages(keeper) == []
 
 
 def test_whoever_leads_again_publishes_all_that_another_may_have_told_otherwise() -> None:
@@ -315,14 +321,14 @@ def test_whoever_leads_again_publishes_all_that_another_may_have_told_otherwise(
         keeper.put_quota(labelled(name, "", "tree-id", tree))
     keeper.begin(0.0)
     keeper.showing.compute()
-    assert [message.tree for message in keeper.showing.runtimes()] == ["x", "y"]
+    assert [message.tree for message in messages(keeper)] == ["x", "y"]
     keeper.rest()
     keeper.drop_quota(labelled("b", "", "tree-id", "y"))
     keeper.begin(0.0)
     keeper.showing.compute()
-    assert [(message.tree, len(message.quotas)) for message in keeper.showing.runtimes()] == [("x", 1), ("y", 0)]
+    assert [(message.tree, len(message.quotas)) for message in messages(keeper)] == [("x", 1), ("y", 0)]
     assert list(keeper.showing.trees) == ["x"]
-    assert keeper.showing.runtimes() == []
+    assert messages(keeper) == []
 
 
 def test_pods_move_to_their_quota_when_it_appears() -> None:
@@ -330,11 +336,11 @@ def test_pods_move_to_their_quota_when_it_appears() -> None:
     keeper.put_quota(quota("koordinator-default-quota", max={"cpu": "100"}))
     keeper.put_pod("ns/p1", pod("p1", "late", "1", node="n1"))
     keeper.showing.compute()
-    assert keeper.showing.runtimes()[0].quotas[0].used == {"cpu": 1000}
+    assert messages(keeper)[0].quotas[0].used == {"cpu": 1000}
     keeper.put_quota(quota("late", max={"cpu": "4"}))
     assert keeper.fill(0.0)
     assert keeper.showing.compute()
-    used = {state.name: state.used for state in keeper.showing.runtimes()[0].quotas}
+    used = {state.name: state.used for state in messages(keeper)[0].quotas}
     assert used == {"koordinator-default-quota": {"cpu": 0}, "late": {"cpu": 1000}}
 
 
@@ -346,10 +352,10 @@ def test_a_pod_or_unit_with_impossible_amounts_counts_nothing() -> None:
     keeper.put_unit("ns/u", msgspec.convert({**unit, "spec": {"resource": {"cpu": "?"}}}, UnitBrief))
     assert keeper.skipped_pods == 1
     keeper.showing.compute()
-    assert keeper.showing.runtimes()[0].quotas[0].request == {"cpu": 0}
+    assert messages(keeper)[0].quotas[0].request == {"cpu": 0}
     keeper.put_unit("ns/u", msgspec.convert({**unit, "spec": {"resource": {"cpu": "3"}}}, UnitBrief))
     keeper.showing.compute()
-    assert keeper.showing.runtimes()[0].quotas[0].request == {"cpu": 3000}
+    assert messages(keeper)[0].quotas[0].request == {"cpu": 3000}
 
 
 def test_equal_containers_are_summed_once() -> None:
@@ -400,6 +406,6 @@ def test_what_was_admitted_may_be_completed_and_a_min_needs_no_asking() -> None:
     keeper.fill(0.0)
     assert [limits.limits for limits in keeper.limits("a")[:2]] == [{"cpu": 8000}, {"cpu": 4000}]
     keeper.showing.compute()
-    states = {state.name: state for state in keeper.showing.runtimes()[0].quotas}
+    states = {state.name: state for state in messages(keeper)[0].quotas}
     assert (states["a"].runtime, states["a"].limit) == ({"cpu": 4000}, {"cpu": 8000})
     assert (states["b"].runtime, states["b"].limit) == ({"cpu": 4000}, {})

@@ -74,3 +74,30 @@ async def read_stored(
     finally:
         bus.unsubscribe_raw(subscription)
     return found
+
+
+async def read_last(bus: Bus, stream: str, subject: str, *, timeout: float = 5.0) -> Stored | None:
+    """What was stored last on ``subject``, which may have wildcards; None: nothing. BusUnavailable as above."""
+    inbox = bus.nc.new_inbox()
+    answered: asyncio.Future[Stored | None] = asyncio.get_running_loop().create_future()
+
+    def message(_: bytes, reply: bytes, headers: bytes | None, body: bytes) -> None:
+        if answered.done():
+            return
+        status, text = status_of(headers)
+        if not status:
+            named = (header_value(headers, b"Nats-Subject") or "").encode()
+            answered.set_result(Stored(named, headers, body, int(header_value(headers, b"Nats-Sequence") or 0)))
+        elif status in _ENDS:
+            answered.set_result(None)
+        else:
+            answered.set_exception(BusUnavailable(f"stream {stream}: {text or status}"))
+
+    subscription = bus.subscribe_raw(inbox, message)
+    try:
+        bus.nc.send(f"$JS.API.DIRECT.GET.{stream}", inbox, b"", msgspec.json.encode({"last_by_subj": subject}))
+        return await asyncio.wait_for(answered, timeout)
+    except (nats.errors.Error, TimeoutError) as error:
+        raise BusUnavailable(f"stream {stream}: {error or 'not read back in time'}") from error
+    finally:
+        bus.unsubscribe_raw(subscription)

@@ -96,7 +96,7 @@ CATALOG: tuple[MessageKind, ...] = (
         "QuotaRuntime",
         "quota.runtime.{tree}",
         "quota",
-        "Runtime quotas of one tree.",
+        "Runtime quotas of one tree, or of a part of a large one.",
         QuotaRuntime,
         exempt="a periodic value computed from many objects",
     ),

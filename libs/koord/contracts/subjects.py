@@ -129,7 +129,7 @@ class Subjects(msgspec.Struct, frozen=True):
         return f"koord.{self.cluster}.gang.{event}.{token_of(namespace)}.{token_of(name)}"
 
     def quota_runtime(self, tree: str) -> str:
-        """Runtime quotas of one tree (``_`` is the default tree)."""
+        """Runtime quotas of one tree (``_`` is the default tree), or of a part of one, ``<tree>/<part>``."""
         return f"koord.{self.cluster}.quota.runtime.{token_of(tree)}"
 
     @property

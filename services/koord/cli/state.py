@@ -11,7 +11,7 @@ import nats.errors
 
 from koord.bus.client import header_value
 from koord.bus.connection import Bus
-from koord.bus.directread import Stored, read_stored
+from koord.bus.directread import Stored, read_last, read_stored
 from koord.bus.errors import AskRefused, BusError, NobodyThere
 from koord.bus.questions import ask
 from koord.bus.statecache import StateCache
@@ -133,15 +133,13 @@ class Reader:
             raise CommandError(f"neither the bus nor the API server answers: {error.message}") from error
 
     async def runtimes(self) -> QuotaRuntime | None:
-        """What the quota service published last of some tree; None: nothing, or it cannot be read."""
+        """What the quota service published last, of a tree or a part of one; None: nothing, or it cannot be read."""
         if self._bus is None:
             return None
         subjects = self._bus.subjects
         try:
-            stored = await read_stored(
-                self._bus, subjects.quota_stream, subjects.quota_runtime_all, 1, most=1, timeout=_READ_S
-            )
-            return decode(QuotaRuntime, stored[0].body) if stored else None
+            stored = await read_last(self._bus, subjects.quota_stream, subjects.quota_runtime_all, timeout=_READ_S)
+            return decode(QuotaRuntime, stored.body) if stored is not None else None
         except (BusError, ContractError):
             return None
 

@@ -141,7 +141,7 @@ class QuotaService:
                 async with asyncio.timeout(PERIOD_S):
                     await self._filled.wait()
             self._filled.clear()
-            self._publishing.due()
+            await self._publishing.due()
             self._publishing.look(pending=self._keeper.pending)
             await asyncio.sleep(max(GATHER_S, len(self._keeper.tree) * PUBLISH_PER_QUOTA_S))
 

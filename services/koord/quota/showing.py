@@ -1,9 +1,10 @@
 """What is shown of the quotas: sums and runtimes on the bus and on the objects. No I/O; nothing is decided here."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from koord.accounting.quotas import QuotaNode
-from koord.contracts.quota import QuotaRuntime, QuotaState
+from koord.contracts.codec import encode
+from koord.contracts.quota import QuotaRuntime, QuotaState, encode_runtime, name_of_part
 from koord.kube.protocol.quota import (
     ALLOCATED,
     CHILD_REQUEST,
@@ -20,10 +21,13 @@ from koord.kube.protocol.quota import (
 from koord.kube.quotas import ElasticQuota
 from koord.quota.inforce import InForce
 from koord.quota.limits import LimitRules
+from koord.quota.parts import Part, Told, split
 from koord.quota.usage import LARGEST, Level, Sums, Usage
 from koord.quota.writeback import patch_of
 
 Of = Callable[[QuotaNode], Mapping[str, int]]
+STEP = 64
+"""So many quotas are encoded in one go."""
 
 
 class Showing:
@@ -46,8 +50,9 @@ class Showing:
         self._to_show: set[str] = set()
         self._stale = True
         self._version = 0
-        self._published: dict[str, list[QuotaState] | None] = {}
-        """What was published last of each tree; None: that it has no quotas any more did not go out."""
+        self._news = False
+        """Whether something was summed up that was not looked through for what is to be published."""
+        self._published: dict[str, Told] = {}
 
     def stir(self, names: Iterable[str] = ()) -> None:
         """Runtimes changed, those of ``names`` among them."""
@@ -61,13 +66,15 @@ class Showing:
     def forget(self) -> None:
         """Another shows what it computes; :meth:`stir` with every quota before that begins here again."""
         self._to_show.clear()
-        self._published = dict.fromkeys(self._published)
+        for told in self._published.values():
+            told.parts = dict.fromkeys(told.parts)
 
     def compute(self) -> bool:
         """Sum up what changed; False if nothing did."""
         if not (self._usage.changed or self._stale):
             return False
         self._usage.changed = self._stale = False
+        self._news = True
         before = self._sums
         tree = self._quotas.tree
         nodes = [node for name in tree if (node := tree.get(name)) is not None]
@@ -81,38 +88,66 @@ class Showing:
         """What a quota's subtree uses and asks for."""
         return self._sums.get(name)
 
-    def runtimes(self, *, every: bool = False) -> list[QuotaRuntime]:
-        """One message per tree whose numbers changed since the last call; ``every``: also of the others."""
-        trees: dict[str, list[QuotaState]] = {}
-        for name in sorted(self._quotas.tree):
-            node = self._quotas.tree.get(name)
-            sums = self._sums.get(name)
-            if node is None or sums is None:
-                continue
-            parent = "" if node.parent == ROOT_QUOTA else node.parent
-            least, most, runtime = _capped(node.min), _capped(node.max), _capped(self._runtime_of(node))
-            limit = _capped(self._limit_of(node))
-            limit = {} if limit == runtime else limit
-            state = QuotaState(name, node.namespace, parent, least, most, runtime, sums.used, sums.request, limit)
-            trees.setdefault(self._quotas.tree_of(name) or "_", []).append(state)
-        messages = []
-        for tree in sorted(trees.keys() | self._published.keys()):
-            states = trees.get(tree, [])
-            if not every and tree in self._published and states == self._published[tree]:
-                continue
-            if states:
-                self._published[tree] = states
-            else:
-                del self._published[tree]  # told once that it is gone
-            self._version += 1
-            ceiling, by_runtime = str(self._limits.ceiling), self._limits.by_runtime
-            messages.append(QuotaRuntime(tree, self._version, states, ceiling, by_runtime))
-        return messages
+    @property
+    def news(self) -> bool:
+        """Whether :meth:`runtimes` may have something to say."""
+        return self._news
 
-    def unpublished(self, message: QuotaRuntime) -> None:
+    def runtimes(self, *, every: bool = False) -> Iterator[Part | None]:
+        """The parts of trees whose numbers changed since the last time; ``every``: also the others.
+
+        None in between, after little work: others may go on. What changes then is news for the next time.
+        """
+        self._news = False
+        trees: dict[str, dict[str, bytes]] = {}
+        all_sums = self._sums
+        for count, name in enumerate(sorted(self._quotas.tree), 1):
+            node = self._quotas.tree.get(name)
+            sums = all_sums.get(name)
+            if node is not None and sums is not None:
+                trees.setdefault(self._quotas.tree_of(name) or "_", {})[name] = encode(self._state(node, sums))
+            if not count % STEP:
+                yield None
+        for tree in sorted(trees.keys() | self._published.keys()):
+            yield None
+            yield from self._parts(tree, trees.get(tree, {}), every=every)
+
+    def _parts(self, tree: str, states: Mapping[str, bytes], *, every: bool) -> Iterator[Part | None]:
+        told = self._published.setdefault(tree, Told())
+        parts = split(states, told.count)
+        every = every or len(parts) != told.count  # whoever reads counts the parts of one and the same number
+        told.count = count = len(parts)
+        contents = dict(enumerate(parts)) | {part: [] for part in told.parts if part >= count}
+        due = [part for part, content in contents.items() if every or told.parts.get(part) != content]
+        told.parts |= dict.fromkeys(due)
+        self._version += bool(due)
+        version = self._version
+        for part in due:
+            if states and part < count:
+                told.parts[part] = contents[part]
+            else:
+                del told.parts[part]  # told once that it is gone
+            if not told.parts:
+                del self._published[tree]
+            yield Part(tree, part, version, self._body(tree, part, count, version, contents[part]), gone=not states)
+            yield None
+
+    def _body(self, tree: str, part: int, count: int, version: int, content: list[bytes]) -> bytes:
+        ceiling, by_runtime = str(self._limits.ceiling), self._limits.by_runtime
+        message = QuotaRuntime(name_of_part(tree, part), version, [], ceiling, by_runtime, part, count)
+        return encode_runtime(message, content)
+
+    def _state(self, node: QuotaNode, sums: Sums) -> QuotaState:
+        parent = "" if node.parent == ROOT_QUOTA else node.parent
+        least, most, runtime = _capped(node.min), _capped(node.max), _capped(self._runtime_of(node))
+        limit = _capped(self._limit_of(node))
+        limit = {} if limit == runtime else limit
+        return QuotaState(node.name, node.namespace, parent, least, most, runtime, sums.used, sums.request, limit)
+
+    def unpublished(self, part: Part) -> None:
         """The message did not go out: it is due again."""
-        self._published[message.tree] = None
-        self._stale = True
+        self._published.setdefault(part.tree, Told()).parts[part.part] = None
+        self._news = True
 
     @property
     def trees(self) -> Iterable[str]:
@@ -121,7 +156,11 @@ class Showing:
 
     def told(self, tree: str) -> bool:
         """Whether nothing is known that was not published."""
-        return not (self._stale or self._usage.changed) and self._published.get(tree) is not None
+        return not (self._stale or self._usage.changed or self._news) and self.sent(tree)
+
+    def sent(self, tree: str) -> bool:
+        """Whether no part of what was shown last waits to be sent again."""
+        return tree in self._published and None not in self._published[tree].parts.values()
 
     def status(self, most: int) -> Iterable[tuple[tuple[str, str, str, str], dict[str, Mapping[str, int]]]]:
         """Name, tree, is-parent and parent of the first ``most`` quotas by name, and what each shows, by field."""

@@ -21,6 +21,7 @@ from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.scheduler.engine.cluster import Cluster, Footprint
 from koord.scheduler.framework.contract import AssignPlugin, PodRef, PreFilterPlugin, Template, Terms
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.plugins.runtimes import Runtimes
 
 
 class QuotaTerms(msgspec.Struct, frozen=True):
@@ -64,8 +65,7 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         self.tree = QuotaTree()
         self._used: dict[str, dict[str, int]] = {}
         self._kept: dict[str, dict[str, int]] = {}
-        self._runtime: dict[str, dict[str, int]] = {}
-        self._of_tree: dict[str, set[str]] = {}
+        self._runtimes = Runtimes()
         self._limits: dict[str, dict[str, int]] = {}
         self._charges: dict[str, _Charge] = {}
         self._ceilings: dict[str, dict[str, int]] = {}
@@ -92,27 +92,17 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         return True
 
     def set_runtime(self, published: QuotaRuntime) -> bool:
-        """Take in the runtimes of one tree; True if any is another one than before."""
-        told = {state.name: state.limit or state.runtime for state in published.quotas}
-        changed = False
-        gone = self._of_tree.pop(published.tree, set()) - told.keys()
-        for name in gone.difference(*self._of_tree.values()):  # not if it moved to a tree that was published before
-            changed = self._runtime.pop(name, None) is not None or changed
+        """Take in the runtimes of one tree, or of a part of it; True if any is another one than before."""
+        changed = self._runtimes.take(published)
+        for name in changed:
             self._limits.pop(name, None)
-        for name, runtime in told.items():
-            if self._runtime.get(name) != runtime:
-                self._runtime[name] = runtime
-                self._limits.pop(name, None)
-                changed = True
-        if told:
-            self._of_tree[published.tree] = set(told)
-        return changed
+        return bool(changed)
 
     def limit_of(self, quota: str) -> Mapping[str, int]:
         """What a quota may use now; a resource that is not in it is not limited. KeyError: no such quota."""
         limit = self._limits.get(quota)
         if limit is None:
-            most, runtime = self.tree.limits(quota), self._runtime.get(quota, {})
+            most, runtime = self.tree.limits(quota), self._runtimes.of.get(quota, {})
             limit = {name: min(amount, runtime.get(name, amount)) for name, amount in most.items()}
             limit = self._limits[quota] = {name: amount for name, amount in limit.items() if amount < EXACT}
         return limit
