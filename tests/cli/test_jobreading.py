@@ -139,9 +139,10 @@ async def test_what_the_queue_is_held_to_is_read_from_what_was_published_last(
     await published.waiting_job()
     assert (await told(nats_url, cluster))["quota"][0]["now"] == "9"
     bus = published.bus
-    for ceiling in ("1", "3/2"):
-        message = encode(QuotaRuntime("_", 1, [], ceiling, by_runtime=False))
-        await bus.publish_acked(bus.subjects.quota_runtime("_"), message)
+    # A tree that is gone, or a part, says for ever what was set then.
+    for tree, ceiling in (("gone", "2"), ("_", "1"), ("_/1", "1"), ("_", "3/2")):
+        message = encode(QuotaRuntime(tree, 1, [], ceiling, by_runtime=False))
+        await bus.publish_acked(bus.subjects.quota_runtime(tree), message)
     assert (await told(nats_url, cluster))["quota"][0]["now"] == "13500m"
 
 
