@@ -248,27 +248,82 @@ async def test_damaged_bytes_change_nothing_and_name_the_function(world: World) 
     assert released.released == ("p",)
 
 
-async def test_more_names_than_the_table_holds(world: World) -> None:
+async def test_names_that_nobody_offers_are_given_no_column(world: World) -> None:
     """Whoever may create a pod may have it ask for what nobody has heard of: it is counted, and nobody else suffers."""
     odd = {f"example.com/r{number}": 1 for number in range(NAMES)}
     seen = PodSeen("odd", "ns", "odd", "n1", (Take("node/n1", {"cpu": 1000, **odd}),), "5")
     assert (await world.see(seen)).observed == ("odd",)
     assert (await world.claim(pod("p", "n1", 3000))).answer.status == "ok"
     item = (await world.r.items_named(["node/n1"]))["node/n1"]
-    assert item.used["cpu"] == 1000
-    assert sum(item.used.values()) == 1000 + NAMES
-    assert (await world.r.sums(["node/n1"]))["node/n1"].right
+    assert (item.used["cpu"], item.used["*"]) == (1000, NAMES)
+    assert await world.raw.hlen(world.key + ":columns") < 10
+    # A quota does not limit them, a node has no room for them, and the answer names what was asked for.
+    takes = (Take("node/n2", {"example.com/r1": 1, "example.com/new": 2}),)
+    [answer] = await world.s1.claim([ClaimRequest("odd-1", (Member("q", "ns", "q", "n2", takes),))])
+    assert [(short.key, short.needed, short.available) for short in answer.shorts] == [
+        ("example.com/new", 2, 0),
+        ("example.com/r1", 1, 0),
+    ]
+    await world.quota("admitted/q", cpu=1000)
+    [answer] = await world.s1.claim([ClaimRequest("odd-2", (Member("u", "ns", "u", "", (Take("admitted/q", odd),)),))])
+    assert answer.status == "ok"
+    assert await world.amounts("admitted/q", "*") == (0, NAMES)
+    assert (await world.r.sums(["node/n1", "admitted/q"]))["node/n1"].right
     assert [fault async for fault in world.r.faults()] == []
-    # There is no room for a name that shares its column, whatever a node says.
-    await world.see(NodeSeen("node/n2", {"cpu": 4000, "pods": 9, "example.com/late": 8}, "9"))
-    takes = (Take("node/n2", {"example.com/late": 1}),)
-    [answer] = await world.s1.claim([ClaimRequest("late", (Member("q", "ns", "q", "n2", takes),))])
-    assert answer.status == "conflict"
     await world.deleted(pod("odd", "n1", 1))
     assert await world.amounts("node/n1", "*") == (0, 0)
-    # A rebuild forgets the names that nobody uses any more.
+    assert await world.raw.smembers(world.key + ":strangers") == {b"u"}
+    # A rebuild forgets all of it.
     await world.r.begin(world.reconciler_epoch)
-    assert not await world.raw.exists(world.key + ":columns")
+    assert not await world.raw.exists(world.key + ":columns", world.key + ":strangers")
+
+
+async def test_what_is_held_of_a_name_moves_into_its_column(world: World) -> None:
+    """A node begins to offer what pods have asked for: the sums are as if it always had."""
+    x, y = "example.com/x", "example.com/y"
+    await world.see(PodSeen("a", "ns", "a", "n1", (Take("node/n1", {"cpu": 1, x: 3, y: 2**60}),), "5"))
+    await world.see(PodSeen("b", "ns", "b", "n2", (Take("node/n2", {"cpu": 1, x: 1}),), "5"))
+    await world.quota("admitted/q", cpu=1000)
+    unit = Member("u", "ns", "u", "", (Take("admitted/q", {x: 7}),))
+    [held] = await world.s1.claim([ClaimRequest("c", (unit,))])
+    assert held.status == "ok"
+    answer = await world.see(NodeSeen("node/n1", {"cpu": 4000, "pods": 9, x: 4}, "9"))
+    assert {"node/n1", "node/n2"} <= set(answer.changed)
+    # It is told what was bound to a node that does not offer it.
+    assert ("node/n2", x) in {(short.item, short.key) for short in answer.overcommitted}
+    assert await world.amounts("node/n1", x) == (3, 0)
+    assert await world.amounts("node/n2", x) == (1, 0)
+    assert await world.amounts("admitted/q", x) == (0, 7)
+    assert await world.amounts("node/n1", "*") == (2**53, 0)
+    assert await world.amounts("admitted/q", "*") == (0, 0)
+    assert await world.raw.smembers(world.key + ":strangers") == {b"a"}
+    for name in ("node/n1", "node/n2", "admitted/q"):
+        assert (await world.r.sums([name]))[name].right
+    for number, wanted in ((1, "ok"), (2, "conflict")):
+        takes = (Take("node/n1", {x: 1}),)
+        [answer_] = await world.s1.claim([ClaimRequest(f"d{number}", (Member(f"d{number}", "ns", "d", "n1", takes),))])
+        assert answer_.status == wanted
+    await world.deleted(pod("a", "n1", 1))
+    await world.deleted(pod("b", "n2", 1))
+    assert await world.amounts("node/n1", x) == (0, 1)
+    assert await world.amounts("node/n1", "*") == await world.amounts("node/n2", x) == (0, 0)
+
+
+async def test_more_names_offered_than_the_table_holds(world: World) -> None:
+    """Columns run out only by what nodes offer and quotas limit; then it is told which names were left out."""
+    many = {f"example.com/r{number:04}": 1 for number in range(NAMES)}
+    answer = await world.see(NodeSeen("node/n1", {"cpu": 4000, "pods": 9, **many}, "8"))
+    assert await world.raw.hlen(world.key + ":columns") in (999, 1000)
+    [nameless] = answer.nameless
+    assert nameless.item == "node/n1" and nameless.name in many and NAMES - 999 <= nameless.count <= NAMES - 995
+    answer = await world.see(NodeSeen("node/n2", {"cpu": 4000, "pods": 9, "example.com/late": 8}, "9"))
+    assert [(one.item, one.count, one.name) for one in answer.nameless] == [("node/n2", 1, "example.com/late")]
+    # There is no room for a name that shares its column, whatever a node says; all else goes on.
+    takes = (Take("node/n2", {"example.com/late": 1}),)
+    [late] = await world.s1.claim([ClaimRequest("late", (Member("q", "ns", "q", "n2", takes),))])
+    assert late.status == "conflict"
+    assert (await world.claim(pod("p", "n2", 3000))).answer.status == "ok"
+    assert [fault async for fault in world.r.faults()] == []
 
 
 # ---- leaders ---------------------------------------------------------------------------------------------------------

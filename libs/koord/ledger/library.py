@@ -11,12 +11,13 @@ from importlib.resources import files
 from typing import Final
 
 NAME: Final = "koord_ledger_1"
-REVISION: Final = 3
+REVISION: Final = 4
 """Raised when functions learn something that clients of this revision rely on."""
 PARTS: Final = (
     "store",
     "guards",
     "nominated",
+    "strangers",
     "moves",
     "judging",
     "wound",

@@ -42,6 +42,10 @@ LEASE_S: Final = 30.0
 """How long a HELD claim lives without a renewal, on the clock of Redis."""
 GONE_S: Final = 600.0
 """How long a uid that has ended is remembered, so that a late claim for it is refused."""
+SHARED: Final = "*"
+"""The key under which an item adds up what is taken of names that nothing limits."""
+MOST_NAMES: Final = 999
+"""Resource names that limits may be of, in the whole ledger."""
 
 Role = Literal["gateway", "reconciler", "quota"]
 
@@ -254,13 +258,24 @@ class Ended(msgspec.Struct, frozen=True, array_like=True):
     reason: str
 
 
+class Nameless(msgspec.Struct, frozen=True, array_like=True):
+    """``count`` resource names that an item has limits of, ``name`` the first of them, for which no column is left.
+
+    A node has no room for them, a quota does not limit them, until a rebuild has forgotten names that are not used.
+    """
+
+    item: str
+    count: int
+    name: str
+
+
 class ObserveAnswer(msgspec.Struct, frozen=True):
     """What observations changed; the source of the hints on the bus.
 
     ``changed``: items whose free amount changed. ``freed``: those of them that may have got room. ``released``: HELD
     and BINDING members that ended (rows 5, 9) and ``expired`` claims (rows 4 and 6, and offers that lapsed; in
     anyone's call since the last answer). ``observed`` and ``gone``: uids that entered and left OBSERVED.
-    ``overcommitted``: node amounts left below zero.
+    ``overcommitted``: node amounts left below zero. ``nameless``: limits that could not be taken in.
     """
 
     status: Literal["ok", "stale", "epoch", "closed"]
@@ -272,6 +287,7 @@ class ObserveAnswer(msgspec.Struct, frozen=True):
     observed: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     overcommitted: tuple[Short, ...] = ()
+    nameless: tuple[Nameless, ...] = ()
 
 
 class RetireAnswer(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ from koord.ledger.model import (
     LedgerRefused,
     LedgerStatus,
     LimitSet,
+    Nameless,
     NodeSeen,
     Observation,
     ObserveAnswer,
@@ -221,9 +222,9 @@ def pack_observations(
 ) -> list[bytes]:
     """The arguments of ``observe``; ``head`` comes first. LedgerRefused for what no ledger would take."""
     arguments = [b""]
-    read = (folded.epoch, folded.sequence) if folded is not None else ()
+    read = (folded.epoch, folded.sequence) if folded is not None else (None, None)
     try:
-        arguments[0] = pack((*head, [_observation(seen, arguments) for seen in observations], *read))
+        arguments[0] = pack((*head, [_observation(seen, arguments) for seen in observations], *read, True))
     except OverflowError as error:
         raise LedgerRefused(f"a number of an observation has more than 64 bits: {error}") from error
     return arguments
@@ -277,7 +278,7 @@ def observe_answer(rows: Row) -> ObserveAnswer:
     """What observations changed."""
     if len(rows) == 2:
         return ObserveAnswer(rows[0], rows[1])
-    status, epoch, changed, freed, released, expired, observed, gone, overcommitted = rows
+    status, epoch, changed, freed, released, expired, observed, gone, overcommitted, *more = rows
     # Items of claims that expired in calls of others come with the report of the claim.
     room = {*freed, *(item for report in expired for item in report[3])}
     return ObserveAnswer(
@@ -290,6 +291,7 @@ def observe_answer(rows: Row) -> ObserveAnswer:
         tuple(observed),
         tuple(gone),
         tuple(map(short, overcommitted)),
+        tuple(Nameless(item, count, name) for item, count, name in more[0]) if more else (),
     )
 
 
@@ -304,7 +306,7 @@ def merge(answers: Sequence[ObserveAnswer]) -> ObserveAnswer:
         tuple(sorted({item for answer in answers for item in answer.freed})),
         *(
             tuple(entry for answer in answers for entry in getattr(answer, field))
-            for field in ("released", "expired", "observed", "gone", "overcommitted")
+            for field in ("released", "expired", "observed", "gone", "overcommitted", "nameless")
         ),
     )
 

@@ -103,6 +103,10 @@ class LimitWriter:
             if answer.status != "ok":
                 return False
             _limits.inc(len(batch))
+            for one in answer.nameless:
+                self._log.warning(
+                    "limits left out: too many resource names", name=one.item, resource=one.name, count=one.count
+                )
             if answer.freed:
                 await self._tell(answer.freed)
         return True

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from koord.ledger.client import Ledger
-from koord.ledger.model import MAX_AMOUNT, Item, Observation, PodGone, Record, UnitGone, UnitUnbound
+from koord.ledger.model import MAX_AMOUNT, SHARED, Item, Observation, PodGone, Record, UnitGone, UnitUnbound
 from koord.ledger.reader import PARTS, Part
 from koord.reconciler import metrics
 from koord.reconciler.world import World
@@ -38,9 +38,9 @@ class _Sum:
         self.refs = 0
 
     def says(self, item: Item) -> bool:
-        used = {key: amount for key, amount in self.used.items() if amount}
-        held = {key: amount for key, amount in self.held.items() if amount}
-        return (used, held, self.refs) == (item.used, item.held, item.refs)
+        return self.refs == item.refs and all(
+            _listed(ours, says) == says for ours, says in ((self.used, item.used), (self.held, item.held))
+        )
 
 
 class Auditor:
@@ -215,6 +215,15 @@ class Auditor:
 
 COUNTS: Final[tuple[Part, ...]] = ("counts",)
 _EMPTY: Final = _Sum()
+
+
+def _listed(sums: Mapping[str, int], says: Mapping[str, int]) -> dict[str, int]:
+    """``sums`` as an item keeps them that ``says``: names without a column in one."""
+    found = {key: amount for key, amount in sums.items() if amount}
+    if SHARED in says:
+        odd = [key for key in found if key not in says]
+        found[SHARED] = sum(found.pop(key) for key in odd)
+    return found
 
 
 def _add(sums: dict[str, _Sum], record: Record) -> None:

@@ -39,7 +39,7 @@ class Observing:
         self._role_epoch = role_epoch
 
     async def tell(self, batch: Sequence[Observation]) -> ObserveAnswer:
-        """Tell ``batch``; nodes found below zero are noted. LedgerUnavailable."""
+        """Tell ``batch``; nodes found below zero, and limits without a column, are noted. LedgerUnavailable."""
         began = time.perf_counter()
         try:
             answer = await self._observe(batch)
@@ -48,6 +48,7 @@ class Observing:
         metrics.FOLD_SECONDS.observe(time.perf_counter() - began)
         if answer.status == "ok":
             self._world.note_overcommitted(answer.overcommitted)
+            self._world.note_nameless(answer.nameless)
         return answer
 
     async def _observe(self, batch: Sequence[Observation]) -> ObserveAnswer:

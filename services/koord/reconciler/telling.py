@@ -12,7 +12,7 @@ from koord.accounting.requests import resource_list
 from koord.accounting.takes import NODE
 from koord.contracts.decisions import EventNote, ObjectRef
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS, Resource
-from koord.ledger.model import Short
+from koord.ledger.model import MOST_NAMES, SHARED, Short
 from koord.reconciler import metrics
 from koord.reconciler.sights import MetaSight
 from koord.reconciler.world import World
@@ -24,6 +24,7 @@ MOST: Final = 100
 """Events of one kind in one message; of what cannot be charged, as many more wait for the next."""
 UNCHARGED: Final = "CannotBeCharged"
 OVERCOMMIT: Final = "LedgerOvercommit"
+NAMELESS: Final = "TooManyResourceNames"
 
 _RESOURCES: Final[dict[str, Resource]] = {
     resource.kind: resource for resource in (NODES, PODS, ELASTIC_QUOTAS, QUEUE_UNITS)
@@ -32,7 +33,7 @@ _RESOURCES: Final[dict[str, Resource]] = {
 
 def take_notes(world: World) -> list[EventNote]:
     """What is to be told now; it is taken from ``world``, and so is what does not fit."""
-    return [*_uncharged(world), *_overcommitted(world)]
+    return [*_uncharged(world), *_overcommitted(world), *_nameless(world)]
 
 
 def _uncharged(world: World) -> list[EventNote]:
@@ -62,6 +63,23 @@ def _overcommitted(world: World) -> list[EventNote]:
     return notes
 
 
+def _nameless(world: World) -> list[EventNote]:
+    """Names beyond those that the ledger can tell apart: nobody is stopped, but of these the node offers nothing."""
+    found, world.nameless = world.nameless, {}
+    _dropped(NAMELESS, len(found) - MOST)
+    notes = []
+    for one in itertools.islice(found.values(), MOST):
+        text = (
+            f"{one.item}: {one.count} of its resource names are left out, the first is {one.name}: the ledger limits "
+            f"at most {MOST_NAMES} names in all; a rebuild forgets those that are not used"
+        )
+        log.warning("limits left out", name=one.item, resource=one.name, count=one.count, text=text)
+        node = world.nodes.items.get(one.item.removeprefix(NODE))
+        if one.item.startswith(NODE) and node is not None:
+            notes.append(_note(NODES.kind, node.metadata, NAMELESS, text))
+    return notes
+
+
 def _dropped(reason: str, count: int) -> None:
     if count > 0:
         metrics.EVENTS_DROPPED.labels(reason).inc(count)
@@ -70,7 +88,8 @@ def _dropped(reason: str, count: int) -> None:
 
 def _text(node: str, short: Short) -> str:
     taken, room = (_printed(short.key, amount) for amount in (short.needed, short.available))
-    return f"node {node}: {short.key}: {taken} taken of {room}; nothing more is placed there"
+    key = "resources that nobody offers" if short.key == SHARED else short.key
+    return f"node {node}: {key}: {taken} taken of {room}; nothing more is placed there"
 
 
 def _printed(key: str, amount: int) -> str:

@@ -10,7 +10,7 @@ from koord.bus.connection import Bus
 from koord.bus.statecache import Change, StateCache
 from koord.kube.quotas import ElasticQuota
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_DISRUPTION_BUDGETS, PODS, QUEUE_UNITS
-from koord.ledger.model import Folded, Observation, Short
+from koord.ledger.model import Folded, Nameless, Observation, Short
 from koord.reconciler import metrics
 from koord.reconciler.catchingup import catch_up, level
 from koord.reconciler.folding import SCHEDULER_NAMES, Folder
@@ -28,6 +28,7 @@ class World:
     ``overflowed``: nobody folded them for so long that no more are kept; everything has to be told anew.
     ``audit_soon``: something is missing without a tombstone; only an audit may say that it is gone.
     ``overcommitted``: node amounts found below zero, by item and resource, until somebody tells their nodes.
+    ``nameless``: limits that the ledger has no column for, by item, until then too.
     """
 
     def __init__(self, bus: Bus, spans: Spans, scheduler_names: Collection[str] = SCHEDULER_NAMES) -> None:
@@ -35,6 +36,7 @@ class World:
         self.folder = Folder(scheduler_names)
         self.pending: deque[Observation] = deque()
         self.overcommitted: dict[tuple[str, str], Short] = {}
+        self.nameless: dict[str, Nameless] = {}
         self.overflowed = False
         self.audit_soon = False
         self.wake = asyncio.Event()
@@ -164,6 +166,12 @@ class World:
         if shorts:
             metrics.OVERCOMMITTED.inc(len(shorts))
             self.overcommitted.update({(short.item, short.key): short for short in shorts})
+
+    def note_nameless(self, found: Sequence[Nameless]) -> None:
+        """Limits that the ledger has no column for."""
+        if found:
+            metrics.NAMELESS.inc(len(found))
+            self.nameless.update({one.item: one for one in found})
 
     def add(self, found: list[Observation]) -> None:
         """Have these folded too, while somebody collects."""

@@ -14,6 +14,7 @@ local TYPES = {
     ':nominated', ':rooms', ':nominations'},
   zset = {':leases', ':renewals', ':guards', ':ticketed', ':offers', ':gone'},
   list = {':expired'},
+  set = {':strangers'},
 }
 
 -- What is to be rebuilt must be readable for that to begin: what somebody else wrote in its place goes, be it by a slip of

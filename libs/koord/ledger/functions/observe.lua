@@ -116,9 +116,9 @@ local function set_limits(L, name, limits)
   local v = item(L, name)
   for at = HEAD, #v - 1, WIDTH do v[at + LIMIT] = no_limit(name) end
   for resource, limit in pairs(limits) do
-    local c = column(L, resource)
+    local c = resource ~= OTHERS and L.columns[resource]
     -- Of names that share a column nobody can say which of them there is room for.
-    if L.columns[resource] then v[base(name, v, c) + LIMIT] = math.max(math.min(limit, MAX_AMOUNT), -MAX_AMOUNT) end
+    if c then v[base(name, v, c) + LIMIT] = bounded(limit) end
   end
   v[1] = OPEN
   L.dirty[name], L.altered[name], L.pressed[name], L.closed[name] = v, v, true, nil
@@ -253,9 +253,10 @@ local apply = {
   C = function(L, o) close_item(L, o[2], o[3]) end,
 }
 
--- Input {role, role epoch, incarnation, epoch, gone ms, observations, epoch of the state stream, sequence}. The last two
--- say up to where the reconciler has read that stream; they are kept for the one that follows it.
--- Answer {status, epoch, changed, freed, released, expired, observed, gone, overcommitted}.
+-- Input {role, role epoch, incarnation, epoch, gone ms, observations, epoch of the state stream, sequence, whether the
+-- caller knows the answer's last field}. Epoch and sequence say up to where the reconciler has read that stream; they are
+-- kept for the one that follows it.
+-- Answer {status, epoch, changed, freed, released, expired, observed, gone, overcommitted, nameless as of give_columns}.
 local function observe(keys, args)
   local L = enter(keys[1])
   local input = cmsgpack.unpack(args[1])
@@ -299,6 +300,7 @@ local function observe(keys, args)
   end
   fetch_items(L, names)
   fetch_claims(L, ids)
+  local nameless = give_columns(L, observations)
   sweep(L)
   for i = 1, #observations do apply[observations[i][1]](L, observations[i], remember) end
   evict_held(L)
@@ -311,5 +313,7 @@ local function observe(keys, args)
   if L.run_id == '' then redis.call('HSET', L.key .. ':meta', 'run_id', own_run_id(), 'open', '0', 'epoch', L.epoch) end
   if input[7] then redis.call('HSET', L.key .. ':meta', 'stream', input[7], 'folded', input[8]) end
   flush(L)
-  return cmsgpack.pack({'ok', L.epoch, changed, freed, L.ended, expired, L.observed_uids, L.gone_uids, rows})
+  local answer = {'ok', L.epoch, changed, freed, L.ended, expired, L.observed_uids, L.gone_uids, rows}
+  if input[9] then answer[10] = nameless end
+  return cmsgpack.pack(answer)
 end

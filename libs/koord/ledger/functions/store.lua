@@ -6,6 +6,7 @@
 --   :meta     hash  epoch, open, run_id, token (last given), held, binding, observed (numbers of records), nominated;
 --                   stream, folded: epoch and sequence of the state stream that the reconciler has folded
 --   :columns  hash  resource name -> column of the vectors below, ledger-wide, never reused within an epoch
+--   :strangers set  uids of records that hold something of a name without a column, see strangers.lua
 --   :items    hash  item -> vector of doubles: state, refs, version, 0, then per column limit, used, held, nested
 --                   (version: of the node's guard; nested: room of the reservations nested in the item, 0 until then)
 --   :seen     hash  item -> resourceVersion of the object that its limits came from
@@ -36,7 +37,8 @@ local CHUNK = 6000          -- Lua's unpack stops near 8,000 values
 local SWEEP = 64            -- due leases looked at per call
 local MAX_MEMBERS = 4096
 local MAX_COLUMNS = 1000    -- a vector must fit on Lua's stack
-local OTHERS = '*'          -- the last column: all names that are too many, added up
+local OTHERS = '*'          -- the column of all names without one, added up, see strangers.lua
+local ALWAYS = {cpu = true, memory = true, pods = true, ['ephemeral-storage'] = true, disruptions = true}
 local MAX_EXPIRED = 4096    -- reports kept for the reconciler
 local MAX_AMOUNT = 9007199254740992
 local COUNTER = {'held', 'binding', 'observed'}
@@ -68,7 +70,7 @@ local function enter(key)
     roles = {}, renewals = {}, pressed = {}, closed = {}, guards = {}, bumped = {},
     tickets = {}, dirty_tickets = {}, nominations = tonumber(meta[8]) or 0, nominated = {}, dirty_nominated = {},
     rooms = {}, dirty_rooms = {}, offers = {}, dirty_offers = {}, unreserved = {},
-    ended = {}, expired = {}, touched = false,
+    ended = {}, expired = {}, touched = false, strange = false, familiar = {},
   }
 end
 
@@ -140,21 +142,25 @@ local function item(L, name)
   return v
 end
 
-local function column(L, resource)
-  local c = L.columns[resource]
-  if not c and L.ncolumns >= MAX_COLUMNS - 1 then
-    -- Anybody may write a pod that asks for a thousand things nobody has heard of: it must be counted all the same.
-    resource = OTHERS
-    c = L.columns[OTHERS]
-  end
-  if not c then
-    c = L.ncolumns + 1
-    L.ncolumns, L.columns[resource] = c, c
-    L.new_columns[#L.new_columns + 1] = resource
-    L.new_columns[#L.new_columns + 1] = c
-  end
+local function new_column(L, resource)
+  local c = L.ncolumns + 1
+  L.ncolumns, L.columns[resource] = c, c
+  L.new_columns[#L.new_columns + 1] = resource
+  L.new_columns[#L.new_columns + 1] = c
   return c
 end
+
+-- The column of a resource; of a name that nothing limits the one that all such names share, see strangers.lua.
+local function column(L, resource)
+  local c = L.columns[resource]
+  if c then return c end
+  if ALWAYS[resource] and L.ncolumns < MAX_COLUMNS - 1 then return new_column(L, resource) end
+  L.strange = true
+  return L.columns[OTHERS] or new_column(L, OTHERS)
+end
+
+-- The API lets anybody write a pod of 8 Ei; what is beyond exactness must not spoil the sum.
+local function bounded(amount) return math.max(math.min(amount, MAX_AMOUNT), -MAX_AMOUNT) end
 
 -- Make a vector long enough for the column that starts after b.
 local function lengthen(name, v, b)
@@ -180,7 +186,7 @@ local function add(L, take, to_used, to_held, refs)
   local name, columns = take[1], L.columns
   local v = L.items[name] or item(L, name)
   for resource, amount in pairs(take[2]) do
-    -- The API lets anybody write a pod of 8 Ei; what is beyond exactness must not spoil the sum.
+    -- As in bounded, without a call for each.
     if amount > MAX_AMOUNT then amount = MAX_AMOUNT elseif amount < -MAX_AMOUNT then amount = -MAX_AMOUNT end
     local b = HEAD + ((columns[resource] or column(L, resource)) - 1) * WIDTH
     if v[b + 1] == nil then lengthen(name, v, b) end
