@@ -1,6 +1,6 @@
 """Audits on real NATS and Redis: what is put right, what is damaged beyond that, and that a rebuild changes nothing."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -9,7 +9,7 @@ import redis.asyncio
 
 from koord.accounting.takes import Take
 from koord.bus.connection import Bus
-from koord.kube.resources import ELASTIC_QUOTAS, PODS, QUEUE_UNITS
+from koord.kube.resources import ELASTIC_QUOTAS, NODES, PODS, QUEUE_UNITS
 from koord.ledger.client import Ledger
 from koord.ledger.model import Item, LedgerUnavailable, LimitSet, Observation, PodGone, PodSeen
 from koord.reconciler import metrics
@@ -255,3 +255,45 @@ async def test_only_the_first_look_after_taking_over_ends_records_without_waitin
         assert told == [PodGone("uid-ghost", "ns", "ghost")]
     finally:
         await world.close()
+
+
+async def test_a_pod_of_thousands_of_names_is_charged_and_audited(bed: Bed, redis_url: str) -> None:
+    """Bound by somebody else, with names that nobody offers; then a node begins to offer one of them."""
+    await bed.cluster.node()
+    names = {"cpu": "1", **{f"example.com/r{number}": "2" for number in range(5000)}}
+    meta = {"name": "wide", "namespace": "ns", "uid": "uid-wide"}
+    spec = {"nodeName": "n1", "containers": [{"name": "c", "resources": {"requests": names}}]}
+    columns = f"{{koord:{bed.cluster.bus.subjects.cluster}}}:columns"
+    async with reconciling(bed.cluster.bus, redis_url, "r1"), underneath(redis_url) as raw:
+        await opened(bed)
+        await bed.cluster.put(PODS, {"metadata": meta, "spec": spec, "status": {"phase": "Running"}})
+
+        async def charged() -> Mapping[str, int]:
+            item = await bed.item("node/n1")
+            return item.used if item is not None else {}
+
+        async def is_charged() -> bool:
+            return await charged() == {"cpu": 1000, "pods": 1, "*": 10_000}
+
+        await until(is_charged, "the charge", 30)
+        offered = {"cpu": "8", "memory": "16Gi", "pods": "110", "example.com/r7": "4"}
+        await bed.cluster.put(NODES, {"metadata": {"name": "n1", "uid": "n1"}, "status": {"allocatable": offered}})
+
+        async def is_moved() -> bool:
+            return await charged() == {"cpu": 1000, "pods": 1, "*": 9998, "example.com/r7": 2}
+
+        await until(is_moved, "the name's column", 30)
+        assert await raw.hlen(columns) < 10
+        world = World(bed.cluster.bus, Spans())
+        await world.start(lambda token: None)
+        try:
+            world.collect_anew()
+            auditor = Auditor(bed.ledger, world, unwanted, audit_s=3600.0, suspect_s=3600.0)
+            assert await auditor.audit() == ""
+        finally:
+            await world.close()
+        assert await right(bed)
+
+
+async def unwanted(found: Sequence[Observation]) -> bool:
+    raise AssertionError(f"nothing is to be put right: {found}")
