@@ -179,21 +179,28 @@ async def test_the_state_streams_leader_is_killed(three: NatsCluster) -> None:
         print(f"SIGKILL of the state stream's leader: at most {load.slowest(since):.2f} s, {load.ahead(since)} ahead")
 
 
+def server_of(three: NatsCluster, bus: Bus) -> str:
+    """The name of the server that ``bus`` is connected to; "" while it is to none."""
+    address = bus.nc.connected_server() or "-"
+    return next((server.name for server in three.servers if server.url.endswith(address)), "")
+
+
 async def test_the_server_of_a_readers_consumer_is_killed(three: NatsCluster) -> None:
-    """The stream confirms, the reader's connection stands: only its consumer is gone."""
+    """The stream confirms, the connections of writer and reader stand: only the reader's consumer is gone."""
     async with probes(three, readers=1) as load:
-        cache, reader = load.caches[0], load.buses[1]
+        cache, (writer, reader) = load.caches[0], load.buses
         stream = reader.subjects.state_stream
         deadline = time.monotonic() + DEADLINE_S
         while True:
             info = await reader.js.consumer_info(stream, cache._reader._consumer)
             victim = info.cluster.leader if info.cluster is not None and info.cluster.leader else ""
-            server = next(
-                server for server in three.servers if server.url.endswith(reader.nc.connected_server() or "-")
-            )
-            if victim not in ("", server.name, await stream_leader(reader, stream)):
-                break
             assert time.monotonic() < deadline, "no consumer on a third server"
+            if victim not in ("", server_of(three, reader), await stream_leader(reader, stream)):
+                if victim != server_of(three, writer):
+                    break
+                await writer.nc.move_on()
+                await until(lambda: writer.connected and not writer.recovering, timeout=DEADLINE_S)
+                continue
             replays = cache.replays
             cache.replay("another server")
             await until(lambda replays=replays: cache.replays > replays and cache.is_synced)  # type: ignore[misc]

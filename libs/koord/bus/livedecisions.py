@@ -7,7 +7,8 @@ consumer brings them again when it is back, and only that settles them: whoever 
 by its id.
 
 What the consumer delivered into a connection that died is read directly, too: it would come again only after its
-``ack_wait``. What the stream holds goes first: it is older than what only its publisher has.
+``ack_wait``. What the stream holds goes first: it is older than what only its publisher has;
+where no replica answers, what came live does not wait for it (nobody decides twice about one object before an answer).
 """
 
 import asyncio
