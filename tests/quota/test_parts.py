@@ -139,6 +139,36 @@ async def test_the_loop_runs_while_a_large_tree_is_encoded(bus: Bus, monkeypatch
     await until(lambda: not publishing._unconfirmed, "all of it")
 
 
+async def test_the_more_is_not_confirmed_the_longer_the_next_ones_wait(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a tree of many parts fills what may wait for a NATS that is away."""
+    monkeypatch.setattr(quota_parts, "PART_BYTES", 200)
+    monkeypatch.setattr("koord.quota.publishing.UNCONFIRMED_S", 1000.0)
+    sent: list[asyncio.Future[int]] = []
+
+    def publish(*_: object, **__: object) -> "asyncio.Future[int]":
+        sent.append(asyncio.get_running_loop().create_future())
+        return sent[-1]
+
+    monkeypatch.setattr(bus, "publish_acked", publish)
+    keeper = large(10)
+    publishing = Publishing(keeper.showing, bus, get_logger("test"), lambda: None)
+    await publishing.due()
+    count = len(sent)
+    assert count >= 4
+    for i in range(10):
+        keeper.put_pod(f"ns/{i}", pod(f"p{i}", f"q{i:05}", "1", node="n"))
+    publishing._sent_s -= 2000
+    await publishing.due()
+    assert len(sent) == count
+    for stored in sent[1:]:
+        stored.set_result(1)
+    await until(lambda: len(publishing._unconfirmed) == 1, "all but one")
+    await publishing.due()
+    assert len(sent) > count
+
+
 def test_a_part_is_bounded_and_a_quota_stays_in_its_own() -> None:
     states = {f"q{i}": bytes(900) for i in range(5000)}
     parts = split(states, 1)

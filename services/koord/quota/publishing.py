@@ -1,6 +1,6 @@
 """Runtimes and sums to the schedulers and queues: a tree's in one message or in parts; a stream keeps the last of each.
 
-Nobody waits for JetStream here: a message that is not confirmed yet is followed by a newer one once a second, of which
+Nobody waits for JetStream here: a message that is not confirmed yet is followed by a newer one, in seconds, of which
 only the newest is sent again. A large tree is encoded in slices: the event loop runs in between.
 """
 
@@ -17,7 +17,8 @@ from koord.quota.showing import Showing
 from koord.telemetry.logs import Logger
 
 UNCONFIRMED_S = 1.0
-"""While a tree's message is not confirmed, so long is waited with the next one of the tree."""
+"""For each message that is not confirmed so long is waited with the next ones: those of a large tree, sent each second
+to a NATS that is away, would fill the connection's backlog, in which the decisions wait, too."""
 REFRESH_S = 60.0
 """What did not change is published so often all the same: NATS may have lost its store, or a leader of before, that was
 halted, may have sent an older message after ours."""
@@ -40,7 +41,7 @@ class Publishing:
     async def due(self) -> None:
         """Publish what changed, now and then everything."""
         now = time.monotonic()
-        if self._unconfirmed and now - self._sent_s < UNCONFIRMED_S:
+        if now - self._sent_s < UNCONFIRMED_S * len(self._unconfirmed):
             return
         every = now >= self._refresh_s
         self._showing.compute()
