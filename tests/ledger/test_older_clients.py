@@ -8,7 +8,7 @@ import pytest
 from koord.accounting.takes import Take
 from koord.ledger import library
 from koord.ledger.client import Ledger
-from koord.ledger.model import ClaimRequest, Ended, NodeSeen
+from koord.ledger.model import ClaimRequest, Ended, NodeSeen, PodSeen
 from koord.ledger.nominations import NominateRequest
 from koord.localcluster.servers import RedisServer
 from tests.ledger.world import World, connected, pod
@@ -57,9 +57,26 @@ async def test_older_observations(world: World) -> None:
     pod_ = ("P", "u", "ns", "p", "n1", 2, "7")
     head = ("reconciler", world.reconciler_epoch, world.r.incarnation, world.r.epoch, 600_000)
     answer = await call(world, "observe_v1", pack((*head, [node, pod_])), TAKES)
-    assert answer[0] == "ok"
+    assert answer[0] == "ok" and len(answer) == 9
     assert (await world.r.items("node/n1"))["node/n1"].version == 41
     assert await world.amounts("node/n1") == (1000, 0)
+
+
+async def test_columns_of_names_that_nothing_limits(world: World) -> None:
+    """As they were given to whatever a pod asked for: they stay, and there may be no room for another."""
+    there = await world.raw.hlen(world.key + ":columns")
+    old: dict[Any, Any] = {f"example.com/r{number}": str(there + number) for number in range(1, 1000 - there)}
+    old["*"] = "1000"
+    await world.raw.hset(world.key + ":columns", mapping=old)
+    takes = (Take("node/n1", {"cpu": 1, "example.com/r1": 2, "example.com/r9999": 3}),)
+    await world.see(PodSeen("p", "ns", "p", "n1", takes, "5"))
+    item = (await world.r.items("node/n1"))["node/n1"]
+    assert item.used == {"cpu": 1, "example.com/r1": 2, "*": 3}
+    limits = {"cpu": 4000, "example.com/r1": 8, "example.com/r9999": 8}
+    answer = await world.see(NodeSeen("node/n1", limits, "9"))
+    assert [(one.item, one.name) for one in answer.nameless] == [("node/n1", "example.com/r9999")]
+    assert (await world.r.items("node/n1"))["node/n1"].limits["example.com/r1"] == 8
+    assert (await world.r.sums(["node/n1"]))["node/n1"].right
 
 
 async def test_data_without_the_number_of_nominations(world: World) -> None:

@@ -107,13 +107,21 @@ class Outside:
         self._version += 1
         return str(self._version)
 
-    async def node(self, name: str, *, cpu: str = "4", memory: str = "16Gi", pods: str = "110", **meta: Any) -> None:
-        body = {
-            "metadata": {"name": name, "uid": f"uid-{name}", **meta},
-            "status": {"allocatable": {"cpu": cpu, "memory": memory, "pods": pods}},
-        }
+    async def node(
+        self,
+        name: str,
+        *,
+        cpu: str = "4",
+        memory: str = "16Gi",
+        pods: str = "110",
+        more: Mapping[str, str] | None = None,
+        **meta: Any,
+    ) -> None:
+        """A node, new or changed; ``more`` of its allocatable."""
+        allocatable = {"cpu": cpu, "memory": memory, "pods": pods, **(more or {})}
+        body = {"metadata": {"name": name, "uid": f"uid-{name}", **meta}, "status": {"allocatable": allocatable}}
         version = self.version()
-        seen = NodeSeen(f"node/{name}", amounts({"cpu": cpu, "memory": memory, "pods": pods}), version)
+        seen = NodeSeen(f"node/{name}", amounts(allocatable), version)
         await self.ledger.observe([seen], role_epoch=self._reconciler)
         await self.publisher.publish(NODES, "ADDED", "", name, version, msgspec.json.encode(body))
 

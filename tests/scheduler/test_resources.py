@@ -1,5 +1,7 @@
 """Resource names anybody can write: only what nodes offer has a column, and nobody else pays for the rest."""
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,9 +10,13 @@ from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Placed
 from koord.scheduler.engine.resources import FIRST, Resources
 from koord.scheduler.plugins.fit import MOST_UNLISTED
+from koord.scheduler.queueing.queue import QueueSettings
+from koord.scheduler.settings import SchedulerSettings
 from tests.scheduler.clusters import Bed, requests
+from tests.scheduler.outside import outside, scheduler, until
 
 ODD = "example.com/odd"
+FAST = SchedulerSettings(queue=QueueSettings(initial_backoff_s=0.1, max_backoff_s=0.3))
 
 
 def _asking(names: dict[str, int]) -> dict[str, object]:
@@ -98,6 +104,27 @@ def test_more_names_than_columns_are_as_if_nobody_offered_them() -> None:
     assert resources.withdraw(["x"]) == [4]
     # The next node that offers it brings it in, also for the one that did before.
     assert resources.offer(["y"]) == {"y": 1}
+
+
+async def test_what_no_node_offers_waits_for_a_node_that_does(nats_url: str, redis_url: str, cluster: str) -> None:
+    asking: dict[str, Any] = {
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "example.com/x": "2"}}}]
+    }
+    async with outside(nats_url, redis_url, cluster) as world:
+        await world.node("n0")
+        await world.node("n1")
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, FAST):
+            await world.pod("odd", **asking)
+            await until(lambda: world.told("odd"), "told")
+            assert world.told("odd") == ["0/2 nodes are available: 2 Insufficient example.com/x."]
+            await world.node("n1", more={"example.com/x": "3"})
+            await until(lambda: world.node_of("odd") == "n1", "bound where it is offered")
+            await world.pod("next", **asking)
+            await until(lambda: world.told("next"), "told")
+            assert world.told("next") == ["0/2 nodes are available: 2 Insufficient example.com/x."]
+            items = await world.ledger.items("node/")
+            assert items["node/n1"].used["example.com/x"] == 2
 
 
 NAMES = ("r0", "r1", "r2")
