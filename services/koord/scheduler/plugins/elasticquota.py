@@ -18,7 +18,8 @@ from koord.contracts.asks import QuotaLevel
 from koord.contracts.quota import QuotaRuntime
 from koord.kube.protocol import quota as keys
 from koord.kube.quotas import ElasticQuota as QuotaObject
-from koord.scheduler.engine.cluster import Cluster, Footprint
+from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.resources import Footprint
 from koord.scheduler.framework.contract import AssignPlugin, PodRef, PreFilterPlugin, Template, Terms
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.plugins.runtimes import Runtimes
