@@ -14,18 +14,22 @@ import redis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from msgspec.structs import replace
 
 from koord.accounting.takes import Take, pod_takes, unit_takes
 from koord.ledger.client import Ledger
 from koord.ledger.model import (
+    SHARED,
     Advance,
     ClaimRequest,
     Guard,
+    Item,
     ItemClosed,
     LimitSet,
     Member,
     NodeSeen,
     Observation,
+    ObserveAnswer,
     PodGone,
     PodNominated,
     PodSeen,
@@ -166,8 +170,8 @@ class Machine(RuleBasedStateMachine):
         self.redis.close()
         self.loop.close()
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(listed=flags)
+    def start(self, listed: bool) -> None:
         first = self.actors["a"]
         epochs = {role: self.do(first.lead(role)) for role in ("gateway", "reconciler", "quota")}
         epoch = self.do(first.open(epochs["reconciler"]))
@@ -177,11 +181,13 @@ class Machine(RuleBasedStateMachine):
         for role, highest in epochs.items():
             self.model.roles[role] = (highest, first.incarnation)
             self.roles[role] = [highest]
+        # Without a limit it has no column: what is taken of it is moved there when it gets one.
+        gpu = {"gpu": 2} if listed else {}
         self.watch(
             "a",
             "reconciler",
             True,
-            [NodeSeen(f"node/{node}", {"cpu": 8, "memory": 6, "gpu": 2, "pods": 9}, "1") for node in NODES[:2]]
+            [NodeSeen(f"node/{node}", {"cpu": 8, "memory": 6, "pods": 9, **gpu}, "1") for node in NODES[:2]]
             + [LimitSet(f"{family}/{q}", {"cpu": 7}) for family in ("quota", "admitted") for q in ("leaf", "root")]
             + [LimitSet(budget, {DISRUPTIONS: 2}) for budget in BUDGETS],
         )
@@ -195,7 +201,7 @@ class Machine(RuleBasedStateMachine):
 
     def watch(self, actor: str, role: Role, current: bool, seen: Sequence[Observation]) -> None:
         ledger, epoch = self.leader(actor, role, current)
-        answer = self.do(ledger.observe(seen, role=role, role_epoch=epoch))
+        answer = named(self.do(ledger.observe(seen, role=role, role_epoch=epoch)))
         assert answer == self.model.observe(ledger.epoch, role, epoch, ledger.incarnation, seen)
         self.learn_guards()
 
@@ -457,6 +463,8 @@ class Machine(RuleBasedStateMachine):
         binding = self.do(collect_binding(ledger))
         assert binding == {uid: record for uid, record in records.items() if record.state == "BINDING"}
         items = self.do(ledger.items())
+        if not self.redis.hexists(self.key + ":columns", "gpu"):
+            items = {name: named_item(item) for name, item in items.items()}
         assert items == self.model.items()
         assert self.do(collect_nominations(ledger)) == self.model.nominations()
         status = self.do(ledger.status())
@@ -484,6 +492,20 @@ class Machine(RuleBasedStateMachine):
             for key, amount in of.items()
         }
         assert stored == {where: amount for where, amount in sums.items() if amount}
+
+
+def named(answer: ObserveAnswer) -> ObserveAnswer:
+    """With the name of the only resource that may have no column."""
+    shorts = [replace(short, key="gpu") if short.key == SHARED else short for short in answer.overcommitted]
+    return replace(answer, overcommitted=tuple(sorted(shorts, key=lambda short: (short.item, short.key))))
+
+
+def named_item(item: Item) -> Item:
+    """As in :func:`named`."""
+    limits, used, held = (
+        {"gpu" if key == SHARED else key: of[key] for key in of} for of in (item.limits, item.used, item.held)
+    )
+    return replace(item, limits=limits, used=used, held=held)
 
 
 async def collect(ledger: Ledger) -> dict[str, Any]:

@@ -36,7 +36,7 @@ writers[#writers + 1] = function(L)
   write(L, 'SREM', ':strangers', leaves)
 end
 
--- What records hold of the names in `given` goes from the shared column to theirs.
+-- What records hold of the names in `given` goes from the shared column to theirs. Before anything else was changed.
 local function move_into(L, given)
   local uids, names, moves = redis.call('SMEMBERS', L.key .. ':strangers'), {}, {}
   fetch_records(L, uids)
@@ -60,7 +60,12 @@ local function move_into(L, given)
     local v = L.items[name]
     local from, to = base(name, v, L.columns[OTHERS]) + part, base(name, v, move[2]) + part
     v[from], v[to] = v[from] - amount, v[to] + amount
-    L.dirty[name], L.altered[name], L.pressed[name] = v, v, true
+    L.dirty[name] = v
+  end
+  -- Nobody has more or less room by this: what the call changes is told from here on.
+  for _, name in ipairs(names) do
+    local v = L.items[name]
+    L.raw[name] = struct.pack(doubles(#v), unpack(v))
   end
 end
 
