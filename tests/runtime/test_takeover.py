@@ -53,7 +53,8 @@ def test_a_lock_proves_a_death_and_nothing_else(tmp_path: Path) -> None:
         assert not mine.is_dead("other")
         assert not mine.is_dead("mine")
         assert not mine.is_dead("never seen"), "unknown is not dead"
-        assert not mine.is_dead("../other")
+        for nobody in ("../other", "", ".", "..", "other\0", "o" * 5000):
+            assert not mine.is_dead(nobody)
         assert not LifeLock("", "x").is_dead("other"), "without a directory nothing is known"
     finally:
         other.kill()
@@ -146,6 +147,27 @@ async def test_a_replica_that_is_not_heard_is_gone(nats_url: str, bus: Bus, clus
     await until_equal(lambda: first.members, ("one",))
     await first.stop()
     await other.close()
+
+
+async def test_words_of_presence_that_are_nobodys_do_no_harm(
+    nats_url: str, bus: Bus, cluster: str, tmp_path: Path
+) -> None:
+    """A replica that stays in the list without living would keep its share of the pods for ever."""
+    life = LifeLock(str(tmp_path), "one")
+    first = Presence(bus, "bent", "one", on_change=lambda: None, is_dead=life.is_dead, gone_s=1.5)
+    await first.start()
+    async with await Bus.connect(nats_url, cluster, "two") as other:
+        place = f"$KV.{bus.subjects.leases_bucket}.presence.bent."
+        for name, word in (("x", b""), ("x", b"y"), ("x", b"\0\xff"), ("\u2603", "\u2603".encode())):
+            other.nc.send(place + name, "", b"", word)
+        second = Presence(other, "bent", "two", on_change=lambda: None)
+        await second.start()
+        await until_equal(lambda: "two" in first.members, True)
+        assert {"x", "y", ""}.isdisjoint(first.members)
+        await until_equal(lambda: first.members, ("one", "two"))
+        await second.stop()
+    await until_equal(lambda: first.members, ("one",))
+    await first.stop()
 
 
 async def until_equal(value: Callable[[], object], wanted: object, timeout: float = 20.0) -> None:

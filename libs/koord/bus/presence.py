@@ -48,6 +48,7 @@ class Presence:
         self._every_s = every_s
         self._gone_s = gone_s
         self._heard: dict[str, tuple[str, float]] = {}
+        self._told = self._looked = 0.0
         self._subscription: Subscription | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -79,40 +80,49 @@ class Presence:
             self._bus.nc.send(self._prefix + self._own, "", b"", self._incarnation.encode())
 
     def _on_word(self, subject: bytes, reply: bytes, headers: bytes | None, body: bytes) -> None:
-        member = subject[len(self._prefix) :].decode()
+        member = subject[len(self._prefix) :].decode(errors="replace")
         if member == self._own:
             return
         if header_value(headers, _OPERATION.encode()) is not None:
             if self._heard.pop(member, None) is not None:
                 self._on_change()
             return
+        incarnation = body.decode(errors="replace")
+        if _token(incarnation) != member:
+            log.warning("a word of presence that is not its sender's", subject=subject.decode(errors="replace"))
+            return
         new = member not in self._heard
-        self._heard[member] = (body.decode(errors="replace"), time.monotonic())
+        self._heard[member] = (incarnation, time.monotonic())
         if new:
             self._tell()
             self._on_change()
 
     async def _run(self) -> None:
-        told = looked = time.monotonic()
+        self._told = self._looked = time.monotonic()
         while True:
             await asyncio.sleep(LOOK_S)
-            now = time.monotonic()
-            if now - told >= self._every_s:
-                told = now
-                self._tell()
-            # Whoever slept, or was cut off, has not heard what the others said meanwhile.
-            if now - looked > 5 * LOOK_S or not self._bus.connected:
-                self._heard = {member: (incarnation, now) for member, (incarnation, _) in self._heard.items()}
-            looked = now
-            gone = [
-                member
-                for member, (incarnation, at) in self._heard.items()
-                if now - at > self._gone_s or (self._is_dead is not None and self._is_dead(incarnation))
-            ]
-            for member in gone:
-                log.info("a replica is gone", service=self._service, incarnation=self._heard.pop(member)[0])
-            if gone:
-                self._on_change()
+            try:
+                self._look(time.monotonic())
+            except Exception:  # a replica that says nothing any more is taken for dead while it works on
+                log.exception("a look at the replicas failed", service=self._service)
+
+    def _look(self, now: float) -> None:
+        if now - self._told >= self._every_s:
+            self._told = now
+            self._tell()
+        # Whoever slept, or was cut off, has not heard what the others said meanwhile.
+        if now - self._looked > 5 * LOOK_S or not self._bus.connected:
+            self._heard = {member: (incarnation, now) for member, (incarnation, _) in self._heard.items()}
+        self._looked = now
+        gone = [
+            member
+            for member, (incarnation, at) in self._heard.items()
+            if now - at > self._gone_s or (self._is_dead is not None and self._is_dead(incarnation))
+        ]
+        for member in gone:
+            log.info("a replica is gone", service=self._service, incarnation=self._heard.pop(member)[0])
+        if gone:
+            self._on_change()
 
 
 def _token(incarnation: str) -> str:

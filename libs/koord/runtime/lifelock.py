@@ -47,11 +47,13 @@ class LifeLock:
 
     def is_dead(self, incarnation: str) -> bool:
         """Whether ``incarnation`` is proven to have ended; False also means: not known."""
-        if self._directory is None or incarnation == self._own or "/" in incarnation:
+        # What others say may be anything: "" and ".." are directories, and such can be locked, too.
+        is_name = incarnation and not incarnation.startswith(".") and "/" not in incarnation
+        if self._directory is None or not is_name or incarnation == self._own:
             return False
         try:
             descriptor = os.open(self._directory / incarnation, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+        except (OSError, ValueError):  # a name with a NUL in it
             return False
         try:
             # Shared: two that look at the same time are not in each other's way.
