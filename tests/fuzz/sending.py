@@ -102,7 +102,8 @@ def _names(case: ObjectCase, message: str) -> bool:
     """Whether a refusal says what of the object it is about; a body that is no JSON object has no places to name."""
     if not message:
         return False
-    if "already exists" in message:  # it names the object, which got its name from a bend
+    # The first names the object, which got its name from a bend; the second is Kubernetes' word for priorityClassName.
+    if "already exists" in message or "no PriorityClass with name" in message:
         return True
     return not case.keys or any(key in message for key in (*case.keys, "metadata", "spec")) or "$" in message
 

@@ -23,7 +23,7 @@ Manifest = dict[str, Any]
 OURS = frozenset(("koord-scheduler", "default-scheduler"))
 
 
-RULE = re.compile(r"\bmust\b|\bExpected\b|not found|no quota|didn't match|is unknown")
+RULE = re.compile(r"\bmust\b|\bExpected\b|not found|does not exist|no quota|didn't match|is unknown")
 """Words of which each sentence about a broken rule has one."""
 
 
