@@ -186,7 +186,7 @@ async def test_nobody_there_and_too_slow_are_told_apart(bus: Bus) -> None:
         await ask(bus, "nobody", "explain", ExplainPod("a", "b"), PodExplanation)
 
     async def slow(question: bytes) -> bytes:
-        await asyncio.sleep(5)
+        await asyncio.Event().wait()
         return question
 
     await bus.serve(bus.subjects.ask("slow", "explain"), slow)

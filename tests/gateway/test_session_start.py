@@ -1,6 +1,8 @@
 """A term that ends while it is still beginning leaves nothing behind that takes decisions or answers questions."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -21,16 +23,28 @@ from koord.ledger.client import Ledger
 from koord.telemetry.spans import Spans
 from tests.gateway.conftest import Kube, until
 
+Term = AbstractAsyncContextManager[tuple[Bus, Session]]
 
-async def test_nothing_is_taken_after_a_term_that_never_began(
-    nats_url: str,
-    redis_url: str,
-    cluster: str,
-    access: ApiAccess,
-    api: Api,
-    kube: Kube,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+
+@pytest.fixture
+def term(nats_url: str, redis_url: str, cluster: str, access: ApiAccess, api: Api, kube: Kube) -> Term:
+    @asynccontextmanager
+    async def made() -> AsyncIterator[tuple[Bus, Session]]:
+        async with (
+            await Bus.connect(nats_url, cluster, "test") as bus,
+            await Ledger.connect(redis_url, cluster, "g") as ledger,
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=access.ssl or False)) as http,
+        ):
+            following = Following(bus, access, http)
+            await following.start()
+            settings = GatewaySettings(lease_namespace=kube.namespace)
+            yield bus, Session(bus, ledger, api, following, Spans(), settings)
+            await following.stop()
+
+    return made()
+
+
+async def test_nothing_is_taken_after_a_term_that_never_began(term: Term, monkeypatch: pytest.MonkeyPatch) -> None:
     reached, lost = asyncio.Event(), asyncio.Event()
 
     async def slow(bus: Bus, service: str, verb: str, *rest: Any) -> Any:
@@ -40,14 +54,7 @@ async def test_nothing_is_taken_after_a_term_that_never_began(
         return await asyncio.Event().wait()
 
     monkeypatch.setattr(module, "serve", slow)
-    async with (
-        await Bus.connect(nats_url, cluster, "test") as bus,
-        await Ledger.connect(redis_url, cluster, "g") as ledger,
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=access.ssl or False)) as http,
-    ):
-        following = Following(bus, access, http)
-        await following.start()
-        session = Session(bus, ledger, api, following, Spans(), GatewaySettings(lease_namespace=kube.namespace))
+    async with term as (bus, session):
         running = asyncio.create_task(session.run(lost))
         await asyncio.wait_for(reached.wait(), 30)
 
@@ -67,17 +74,10 @@ async def test_nothing_is_taken_after_a_term_that_never_began(
         await until(left, "no more asking", 10)
         with pytest.raises(NobodyThere):
             await ask(bus, "gateway", "settle", SettleBindings([]), BindingsSettled)
-        await following.stop()
 
 
 async def test_a_connection_that_breaks_while_a_term_begins_does_not_end_the_service(
-    nats_url: str,
-    redis_url: str,
-    cluster: str,
-    access: ApiAccess,
-    api: Api,
-    kube: Kube,
-    monkeypatch: pytest.MonkeyPatch,
+    term: Term, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new leader often begins when a machine just died, and a server of NATS with it."""
     lost = asyncio.Event()
@@ -91,14 +91,7 @@ async def test_a_connection_that_breaks_while_a_term_begins_does_not_end_the_ser
         return await questions.serve(*question)
 
     monkeypatch.setattr(module, "serve", breaks)
-    async with (
-        await Bus.connect(nats_url, cluster, "test") as bus,
-        await Ledger.connect(redis_url, cluster, "g") as ledger,
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=access.ssl or False)) as http,
-    ):
-        following = Following(bus, access, http)
-        await following.start()
-        session = Session(bus, ledger, api, following, Spans(), GatewaySettings(lease_namespace=kube.namespace))
+    async with term as (bus, session):
         running = asyncio.create_task(session.run(lost))
 
         async def answers() -> bool:
@@ -112,4 +105,3 @@ async def test_a_connection_that_breaks_while_a_term_begins_does_not_end_the_ser
         await until(answers, "questions are answered", 30)
         lost.set()
         await asyncio.wait_for(running, 30)
-        await following.stop()

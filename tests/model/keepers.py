@@ -1,5 +1,6 @@
 """The queue and the quota service as they are: their own loops run, their calls stand at gates."""
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from koord.bus.statecache import StateCache
@@ -30,7 +31,7 @@ USED = frozenset(
 """The resources of which the model has objects."""
 
 
-class _Keeper:
+class _Keeper(ABC):
     """One life of such a service."""
 
     role: str
@@ -47,8 +48,9 @@ class _Keeper:
         self.values: list[Values] = []
         actor.run(self.service.start())
 
+    @abstractmethod
     def _make(self) -> Any:
-        raise NotImplementedError
+        """The service, on what the actor has."""
 
     def _feed(self, around: Surroundings, cache: StateCache[Any], late: int) -> Feed:
         resource = BY_TOKEN[cache.token]

@@ -12,7 +12,7 @@ from koord.kube.jobs.kind import Job, JobKind
 from koord.kube.meta import ObjectMeta
 from koord.kube.priorities import PriorityClass
 from koord.kube.protocol.queue import MAX_DEPTH, QUEUE_NAME, integer, lookup
-from koord.kube.queues import NAMESPACE, Queue, QueueUnit
+from koord.kube.queues import Queue, QueueUnit
 from koord.kube.quotas import ElasticQuota
 from koord.queue.headroom import Refusal
 from koord.queue.phases import JobFacts
@@ -149,8 +149,3 @@ class World:
             if queue.waiting.drop(entry.view.metadata.uid):
                 queue.details_dirty = True
             entry.queued = ""
-
-
-def queue_key(name: str) -> str:
-    """``ns/name`` of a Queue."""
-    return f"{NAMESPACE}/{name}"

@@ -231,17 +231,6 @@ class Engine:
             self._diagnoses.pop(dropped, None)
         return evaluation
 
-    def could_fit(self, class_: SchedulingClass) -> bool:
-        """Whether a pod of the class would be placed now; costs one refresh, not one per pod."""
-        try:
-            evaluation = self.evaluation(class_)
-            if self._prefilter(evaluation.program) is not None:
-                return False
-            keys = evaluation.refresh(self.cluster)
-        except PluginError:
-            return False
-        return bool(len(keys)) and int(keys.max()) >= 0
-
     def explain(self, class_: SchedulingClass) -> Diagnosis:
         """A fresh diagnosis, also of a class that fits (``feasible`` > 0)."""
         if not len(self.cluster):
