@@ -157,6 +157,6 @@ class Client:
 async def until(condition: Callable[[], Awaitable[T]], seconds: float = DEADLINE) -> T:
     """Poll until `condition` answers something true; that answer."""
     async with asyncio.timeout(seconds):
-        while not (value := await condition()):
+        while not (value := await condition()):  # noqa: ASYNC110 - what is waited for happens in another process
             await asyncio.sleep(0.02)
         return value
