@@ -12,6 +12,7 @@ import yaml
 from koord.localcluster.api.errors import Cause, invalid_value, not_supported, required
 from koord.localcluster.api.jsonpath import JsonPath, JsonPathError
 from koord.localcluster.api.resources import Column, Resource, Route, ScalePaths
+from koord.localcluster.api.schemas.custom import custom_schema
 from koord.localcluster.api.store import decode
 from koord.localcluster.api.tables import AGE
 from koord.localcluster.clusterapi import Object
@@ -147,6 +148,7 @@ def register(cluster: "Cluster", crd: Object) -> None:
         custom=True,
         singular=spec.names.singular,
         list_kind=spec.names.list_kind,
+        schemas={version.name: custom_schema(_source(version)) for version in spec.versions},
     )
     routes = []
     for version in spec.versions:
@@ -159,6 +161,11 @@ def register(cluster: "Cluster", crd: Object) -> None:
         routes.append(route)
     cluster.registry.add(resource, routes)
     cluster.store.open(resource)
+
+
+def _source(version: _Version) -> Object | None:
+    source = version.schema.get("openAPIV3Schema") if isinstance(version.schema, dict) else None
+    return source if isinstance(source, dict) else None
 
 
 def clear(cluster: "Cluster", crd: Object) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from koord.localcluster.api.schemas.model import Schema
 from koord.localcluster.clusterapi import Object
 
 Convert = Callable[[Object], Object]
@@ -40,7 +41,8 @@ class Resource:
 
     `key` is the plural with its group (`jobs.batch`). `fields` are the field selectors besides metadata.name and
     metadata.namespace, each with its path. `generation`: metadata.generation counts changes of everything but metadata
-    and status. `status`: status is a sub-resource, so a plain write cannot change it.
+    and status. `status`: status is a sub-resource, so a plain write cannot change it. `schemas`: by version, of a custom
+    resource (`schemas.lookup` knows those of built-in kinds).
     """
 
     group: str
@@ -59,6 +61,7 @@ class Resource:
     columns: tuple[Column, ...] = ()
     singular: str = ""
     list_kind: str = ""
+    schemas: dict[str, Schema] = field(default_factory=dict)
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
