@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from koord.localcluster.clusterapi import ClusterApi
-from koord.localcluster.kubelets.fleet import Fleet
+from koord.localcluster.kubelets.fleet import WRITERS, Fleet
 from koord.localcluster.kubelets.options import KubeletOptions
 from koord.localcluster.operators.batchjob import JobOperator
 from koord.localcluster.operators.kubeflow import PYTORCHJOB, TFJOB, KubeflowOperator
@@ -100,14 +100,17 @@ class Components:
         raise error or RuntimeError(f"{task.get_name()} ended")
 
 
-async def start(api: ClusterApi, options: Options) -> Components:
-    """Start what `options` ask for; returns when all nodes are registered and the pods on them taken over."""
+async def start(api: ClusterApi, options: Options, *, writers: int = WRITERS) -> Components:
+    """Start what `options` ask for; returns when all nodes are registered and the pods on them taken over.
+
+    `writers` says how many writes of each component may be under way at a time: more over HTTP, where each waits.
+    """
     fleet = runner = None
     if options.kubelets is not None:
-        fleet = Fleet(api, options.kubelets)
+        fleet = Fleet(api, options.kubelets, writers)
         await fleet.start()
     if options.operators is not None:
-        runner = OperatorRunner(api, _operators(options.operators))
+        runner = OperatorRunner(api, _operators(options.operators), writers)
         runner.start()
     return Components(fleet, runner)
 

@@ -1,4 +1,4 @@
-"""The embedded API server as a supervised process: started when clients can connect, not when it has been spawned."""
+"""The outside world as supervised processes: started when they say so in a file, not when they have been spawned."""
 
 import asyncio
 import json
@@ -14,12 +14,23 @@ _REFUSED = 2
 
 
 class ApiProcess:
-    """What a supervisor needs (`koord.localcluster.supervisor.Supervised`), around one `Child`."""
+    """What a supervisor needs (`koord.localcluster.supervisor.Supervised`), around one `Child`.
 
-    name = "apiserver"
+    ``name`` is the process' in messages and the ready file, ``what`` its description in errors.
+    """
 
-    def __init__(self, argv: Sequence[str], ready: Path, sink: LineSink) -> None:
-        self._child = Child(self.name, [*argv, "--ready-file", str(ready)], sink=sink)
+    def __init__(
+        self,
+        argv: Sequence[str],
+        ready: Path,
+        sink: LineSink,
+        *,
+        name: str = "apiserver",
+        what: str = "the embedded API server",
+    ) -> None:
+        self.name = name
+        self._what = what
+        self._child = Child(name, [*argv, "--ready-file", str(ready)], sink=sink)
         self._ready = ready
         self.kubeconfig = ""
 
@@ -37,10 +48,10 @@ class ApiProcess:
             if self._child.pid is None:
                 code = await self._child.wait()
                 problem = UsageProblem if code == _REFUSED else CommandError
-                raise problem(f"the embedded API server did not start, exit code {code} (see its output above)")
+                raise problem(f"{self._what} did not start, exit code {code} (see its output above)")
             if asyncio.get_running_loop().time() > deadline:
                 await self._child.stop()
-                raise CommandError(f"the embedded API server did not start in {_READY_S:g} s (see its output above)")
+                raise CommandError(f"{self._what} did not start in {_READY_S:g} s (see its output above)")
             await asyncio.sleep(_POLL_S)
         self.kubeconfig = json.loads(self._ready.read_bytes())["kubeconfig"]
 

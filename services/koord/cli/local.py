@@ -17,10 +17,14 @@ from typing import Self
 import aiohttp
 import msgspec
 
+from koord.cli import crds
+from koord.cli.api import connect
 from koord.cli.apiprocess import ApiProcess
 from koord.cli.clusters import ClusterFile
 from koord.cli.errors import CommandError, UsageProblem
 from koord.cli.replicas import SERVICES, slots
+from koord.localcluster.clusterapi import ApiError
+from koord.localcluster.components import KINDS
 from koord.localcluster.natscluster import NatsCluster
 from koord.localcluster.natswatch import ReplicaWatch
 from koord.localcluster.process import Child, LineSink, to_stderr
@@ -35,6 +39,8 @@ _READY_EACH_S = 4.0
 """Processes that start at once share the machine."""
 _POLL_S = 0.05
 _ENDS = 5
+_LEASE_S = 20.0
+"""Twice in the 50 s after which a cluster gives up a node that says nothing."""
 API_TIMEOUT_S = "2"
 """The embedded API server works on no request longer, and none outlives its process."""
 
@@ -42,6 +48,8 @@ API_TIMEOUT_S = "2"
 class LocalOptions(msgspec.Struct, frozen=True):
     """What to run. ``kubeconfig`` empty means the embedded API with ``nodes`` fake nodes, ``gpu_nodes`` of them GPU.
 
+    On a cluster that is not ours nothing is made unless asked for: ``crds`` makes koord's definitions that are missing;
+    ``nodes`` registers fake nodes there, beside which stand-ins run for the ``operators`` named (kinds of jobs).
     ``config`` is a settings file that every service gets; what this process decides itself (addresses, the cluster's
     name) goes before it. ``log_level`` and ``scheduler_names`` left empty are the file's, or the defaults of ``up``.
     ``data_dir`` keeps the embedded API's objects over restarts of its process and of the whole cluster.
@@ -53,6 +61,8 @@ class LocalOptions(msgspec.Struct, frozen=True):
     nodes: int = 10
     gpu_nodes: int = 0
     kubeconfig: str = ""
+    crds: bool = False
+    operators: tuple[str, ...] = KINDS
     redis_binary: str = ""
     scheduler_names: tuple[str, ...] = ()
     services: tuple[str, ...] = SERVICES
@@ -155,6 +165,8 @@ class LocalCluster:
             raise CommandError(str(error)) from error
         if not self.kubeconfig:
             await self._start_api()
+        else:
+            await self._prepare()
         # The reconciler opens the ledger and the gateway fills the bus; all retry, so they start at once.
         processes = [(each, slot) for each in self.options.services for slot in slots(each, self.options.replicas)]
         await asyncio.gather(*(self._start_service(service, slot) for service, slot in processes))
@@ -215,6 +227,36 @@ class LocalCluster:
             await self._api.start()
             self._watchers.append(asyncio.create_task(self._watch_api(self._api), name="watch of the API server"))
         self.kubeconfig = self._api.kubeconfig
+
+    async def _prepare(self) -> None:
+        """Make what was asked for on the cluster of the kubeconfig; say what it lacks otherwise."""
+        try:
+            async with await connect(self.kubeconfig) as api:
+                lacking = await crds.missing(api)
+                if self.options.crds:
+                    await crds.install(api, lacking)
+                elif lacking:
+                    names = ", ".join(definition["metadata"]["name"] for definition in lacking)
+                    self._sink(f"[up] the cluster does not define {names}; --install-crds makes them")
+        except (ApiError, TimeoutError) as error:
+            raise CommandError(f"the cluster of --kubeconfig: {error or 'no answer in time'}") from error
+        if self.options.nodes:
+            await self._start_outside()
+
+    async def _start_outside(self) -> None:
+        """Fake nodes, and stand-ins for job operators, beside a real API server."""
+        nodes = {"nodes": self.options.nodes, "gpu_nodes": self.options.gpu_nodes}
+        # A real cluster collects the pods of nodes that are gone by itself.
+        kubelets = nodes | {"lease_s": _LEASE_S, "gc_delay_s": 0}
+        wanted = {"kubelets": kubelets, "operators": {"kinds": self.options.operators}}
+        argv = [
+            sys.executable, "-m", "koord.cli.outside", "--kubeconfig", self.kubeconfig,
+            "--components", json.dumps(wanted),
+        ]  # fmt: skip
+        ready = self.directory / "outside-ready.json"
+        await self._supervisor.add(
+            ApiProcess(argv, ready, self._sink, name="outside", what="the process of the fake nodes")
+        )
 
     async def _watch_api(self, api: ApiProcess) -> None:
         code = await api.wait()

@@ -18,6 +18,7 @@ from koord.kube.quantity import QuantityError
 from koord.localcluster.clusterapi import ApiError, ClusterApi, Object, WatchEvents
 from koord.localcluster.following import Key, follow
 from koord.localcluster.kubelets.book import PodBook
+from koord.localcluster.kubelets.leases import NodeLeases
 from koord.localcluster.kubelets.machine import finished_status, rejected_status, running_status, stamp
 from koord.localcluster.kubelets.nodes import FAKE_NODE, Room, conditions, host_ip, node_object, room_of
 from koord.localcluster.kubelets.options import KubeletOptions
@@ -29,20 +30,21 @@ from koord.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
 
-_WRITERS = 8
+WRITERS = 8
 _RETRY_S = 1.0
 
 
 class Fleet:
-    """The fake kubelets of one cluster."""
+    """The fake kubelets of one cluster; at most `writers` of their writes are under way at a time."""
 
-    def __init__(self, api: ClusterApi, options: KubeletOptions) -> None:
+    def __init__(self, api: ClusterApi, options: KubeletOptions, writers: int = WRITERS) -> None:
         self.options = options
+        self._writers = writers
         self._api = api
         self._events = EventRecorder(api, "kubelet")
         self._kubelets: dict[str, Kubelet] = {}
         self._book = PodBook(self._kubelets, options, self._at, self._tell)
-        self._workers: Workers[Run | Kubelet] = Workers("kubelets", self._handle, _WRITERS)
+        self._workers: Workers[Run | Kubelet] = Workers("kubelets", self._handle, writers)
         self._tasks: list[asyncio.Task[Any]] = []
         self._asides: set[asyncio.Task[None]] = set()
         self._synced = asyncio.Event()
@@ -62,6 +64,9 @@ class Fleet:
         if self.options.gc_delay_s > 0:
             collector = PodCollector(self._api, self._book, self.options.gc_delay_s)
             self._tasks.append(asyncio.create_task(collector.run(), name="kubelets: pod collector"))
+        if self.options.lease_s > 0:
+            leases = NodeLeases(self._api, self._kubelets.values, self.options.lease_s)
+            self._tasks.append(asyncio.create_task(self._keep_leases(leases), name="kubelets: leases"))
         synced = asyncio.create_task(self._synced.wait())
         done, _ = await asyncio.wait({synced, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
         if synced not in done:
@@ -107,7 +112,11 @@ class Fleet:
                 if number % 32 == 0:
                     await asyncio.sleep(0)
 
-        await asyncio.gather(*(some() for _ in range(_WRITERS)))
+        await asyncio.gather(*(some() for _ in range(self._writers)))
+
+    async def _keep_leases(self, leases: NodeLeases) -> None:
+        await self._nodes_synced.wait()
+        await leases.run()
 
     async def _follow_nodes(self) -> None:
         await follow(
@@ -125,7 +134,8 @@ class Fleet:
                 self._retire(event.name)
             elif event.type != "BOOKMARK":
                 try:
-                    status = meta.decode(Node, event.raw).status
+                    node = meta.decode(Node, event.raw)
+                    status = node.status
                     allocatable = amounts(status.allocatable)
                 except (msgspec.ValidationError, QuantityError) as error:
                     _log.warning("node not understood", node=event.name, error=str(error))
@@ -136,6 +146,7 @@ class Fleet:
                     self._kubelets[event.name] = kubelet
                 else:
                     kubelet.room.allocatable = allocatable
+                kubelet.uid = node.metadata.uid
                 if not kubelet.alive:
                     self._come_alive(kubelet, now)
                     if not status.allocatable or all(condition.type != "Ready" for condition in status.conditions):

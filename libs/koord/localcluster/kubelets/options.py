@@ -15,6 +15,8 @@ class KubeletOptions(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
 
     The last `gpu_nodes` of the `nodes` have `gpus_per_node` pieces of `nvidia.com/gpu`. `start_s` and `run_s` hold for
     pods without the annotations (`machine.py`). Pods of a node that is gone for `gc_delay_s` are deleted (0: never).
+    Each node's Lease is renewed every `lease_s` (0: there are none): the node lifecycle controller of a real cluster
+    taints a node that it has not heard of for 50 s.
     `name_pattern` is a format with one number, from 1 on.
     """
 
@@ -31,6 +33,7 @@ class KubeletOptions(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
     name_pattern: str = "node-{:05d}"
     labels: dict[str, str] = {}
     heartbeat_s: Annotated[float, msgspec.Meta(gt=0)] = 300.0
+    lease_s: Seconds = 0.0
     start_s: Seconds = 0.2
     run_s: Seconds = 1.0
     stop_s: Seconds = 0.1

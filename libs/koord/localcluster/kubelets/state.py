@@ -22,10 +22,11 @@ class Stage(IntEnum):
 class Kubelet:
     """One node. A deleted node keeps its account, in case it comes back under its name, but is not `alive`."""
 
-    __slots__ = ("alive", "beat_s", "name", "number", "room", "since_s")
+    __slots__ = ("alive", "beat_s", "name", "number", "room", "since_s", "uid")
 
     def __init__(self, name: str, number: int, room: Room, since_s: float) -> None:
         self.name = name
+        self.uid = ""
         self.number = number
         self.room = room
         self.since_s = since_s

@@ -41,14 +41,14 @@ _decode_head = msgspec.json.Decoder(_Head).decode
 class OperatorRunner:
     """The stand-in operators of one cluster."""
 
-    def __init__(self, api: ClusterApi, operators: Sequence[Operator]) -> None:
+    def __init__(self, api: ClusterApi, operators: Sequence[Operator], workers: int = _WORKERS) -> None:
         self._api = api
         self._operators = {operator.resource: operator for operator in operators}
         self._jobs = Jobs({(operator.api_version, operator.kind): operator.resource for operator in operators})
         self._recorders = {
             operator.resource: EventRecorder(api, f"{operator.kind.lower()}-controller") for operator in operators
         }
-        self._workers: Workers[JobKey] = Workers("operators", self._handle, _WORKERS)
+        self._workers: Workers[JobKey] = Workers("operators", self._handle, workers)
         # A decision before all jobs and pods are known would repeat or undo what is there.
         self._unknown = {"pods", *self._operators}
         self._tasks: list[asyncio.Task[Any]] = []

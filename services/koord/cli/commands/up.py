@@ -17,11 +17,32 @@ if TYPE_CHECKING:
 
 
 def up(
-    nodes: Annotated[int, typer.Option("--nodes", min=0, max=50_000, help="Fake nodes of the embedded API.")] = 10,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes",
+            min=0,
+            max=50_000,
+            help="Fake nodes: 10 with the embedded API, none with --kubeconfig unless asked for.",
+            show_default=False,
+        ),
+    ] = None,
     gpu_nodes: Annotated[int, typer.Option("--gpu-nodes", min=0, help="How many of them have 8 GPUs.")] = 0,
     kubeconfig: Annotated[
         Path | None,
         typer.Option("--kubeconfig", help="Use this cluster instead of the embedded API.", show_default=False),
+    ] = None,
+    install_crds: Annotated[
+        bool, typer.Option("--install-crds", help="Make koord's CRDs on the cluster of --kubeconfig, where missing.")
+    ] = False,
+    operators: Annotated[
+        str | None,
+        typer.Option(
+            "--operators",
+            metavar="KINDS",
+            help="Stand-ins beside the --nodes on it: TFJob,PyTorchJob,RayJob unless said, or none.",
+            show_default=False,
+        ),
     ] = None,
     ready_file: Annotated[
         Path | None,
@@ -72,15 +93,24 @@ def up(
     """Run koord on this machine until interrupted.
 
     NATS, Redis, an embedded Kubernetes API with fake nodes, and every service, each a process of its own.
-    With --kubeconfig it runs against that cluster and serves only koord-scheduler. In another shell: kubectl with the
-    kubeconfig of --kubeconfig-out, or koord get, submit, explain and trace, which find the cluster by themselves.
+    With --kubeconfig it runs against that cluster, serves only koord-scheduler, and makes nothing there by itself:
+    --install-crds makes its definitions, and --nodes fake nodes, for a cluster that is for tests. In another shell:
+    kubectl with the kubeconfig of --kubeconfig-out, or koord get, submit, explain and trace, which find the cluster by
+    themselves.
     """
+    if nodes is None:
+        nodes = 0 if kubeconfig is not None else 10
     if gpu_nodes > nodes:
         raise UsageProblem(f"--gpu-nodes {gpu_nodes}: must not exceed --nodes {nodes}")
     if kubeconfig is not None and not kubeconfig.is_file():
         raise UsageProblem(f"--kubeconfig {kubeconfig}: no such file")
     if kubeconfig is not None and data_dir is not None:
         raise UsageProblem("--data-dir keeps the embedded API's objects: it does not go with --kubeconfig")
+    if kubeconfig is None and (install_crds or operators is not None):
+        raise UsageProblem("--install-crds and --operators go with --kubeconfig: the embedded API has all of them")
+    if operators is not None and not nodes:
+        raise UsageProblem("--operators go with --nodes: real nodes have real operators")
+    kinds = _kinds(operators)
     if nats_servers not in (1, 3, 5):
         raise UsageProblem(f"--nats-servers {nats_servers}: must be 1, 3 or 5")
     if log_level not in (None, "debug", "info", "warning", "error"):
@@ -103,6 +133,8 @@ def up(
         nodes=nodes,
         gpu_nodes=gpu_nodes,
         kubeconfig=str(kubeconfig.resolve()) if kubeconfig else "",
+        crds=install_crds,
+        operators=kinds,
         redis_binary=str(Path(binary).resolve()) if binary else "",
         scheduler_names=tuple(scheduler_name or ()),
         log_level=log_level or "",
@@ -112,6 +144,19 @@ def up(
         nats_servers=nats_servers,
     )
     run(_serve(options, ready_file, kubeconfig_out))
+
+
+def _kinds(operators: str | None) -> tuple[str, ...]:
+    """The kinds of jobs that get a stand-in; a real cluster has a Job controller of its own."""
+    from koord.localcluster.components import KINDS
+
+    if operators is None:
+        return tuple(kind for kind in KINDS if kind != "Job")
+    kinds = tuple(kind.strip() for kind in operators.split(",")) if operators not in ("", "none") else ()
+    for kind in kinds:
+        if kind not in KINDS:
+            raise UsageProblem(f"--operators {operators}: {kind!r} is not one of {', '.join(KINDS)}, or none")
+    return kinds
 
 
 async def _serve(options: "LocalOptions", ready_file: Path | None, kubeconfig_out: Path | None) -> None:
