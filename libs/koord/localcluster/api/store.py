@@ -13,6 +13,7 @@ import msgspec
 
 from koord.localcluster.api.errors import too_old, version_too_large
 from koord.localcluster.api.journal import Journal
+from koord.localcluster.api.owners import OwnerIndex
 from koord.localcluster.api.records import Kind
 from koord.localcluster.api.resources import Resource
 from koord.localcluster.api.watchcache import Change, Entry, Match, Subscription, WatchCache
@@ -24,6 +25,8 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 
 Snapshot = list[Entry]
+Listener = Callable[[Resource, Entry | None, Entry | None], None]
+"""resource, the object now (None: it is gone), the object before (None: it is new); called within the write."""
 _KNOWN_LABELS = 1_024
 _DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
@@ -115,7 +118,9 @@ class Collection:
             labels = old.labels if (metadata.get("labels") or None) == old.labels else self._labels(metadata)
             fields = old.fields if fields == old.fields else fields
         namespace = intern(metadata.get("namespace", ""))
-        return Entry(namespace, name, uid, version, raw, labels, fields, "deletionTimestamp" in metadata)
+        references = metadata.get("ownerReferences")
+        owners = self._store.owners.known(references) if references else None
+        return Entry(namespace, name, uid, version, raw, labels, fields, "deletionTimestamp" in metadata, owners)
 
     def _labels(self, metadata: Object) -> dict[str, str] | None:
         """The labels, the same dict for objects that have the same ones: it is often larger than what is in it."""
@@ -140,6 +145,9 @@ class Collection:
         if old is None:
             self.count += 1
             self._order.pop(entry.namespace, None)
+        self._store.owners.put(self.resource.key, entry, old)
+        for listener in self._store.listeners:
+            listener(self.resource, entry, old)
 
     def _tell(self, entry: Entry, old: Entry | None) -> None:
         if old is None:
@@ -167,7 +175,8 @@ class Collection:
 
     @staticmethod
     def _last(entry: Entry, raw: bytes, version: int) -> Entry:
-        return Entry(entry.namespace, entry.name, entry.uid, version, raw, entry.labels, entry.fields, entry.deleting)
+        space, name, labels, fields = entry.namespace, entry.name, entry.labels, entry.fields
+        return Entry(space, name, entry.uid, version, raw, labels, fields, entry.deleting, entry.owners)
 
     def _take_out(self, entry: Entry, last: Entry) -> Entry:
         names = self.objects[entry.namespace]
@@ -178,6 +187,9 @@ class Collection:
         self.count -= 1
         self.changed = last.version
         self.cache.append(Change("DELETED", last, entry.labels, entry.fields))
+        self._store.owners.remove(self.resource.key, entry)
+        for listener in self._store.listeners:
+            listener(self.resource, None, last)
         return last
 
     def subscribe(self, namespace: str | None, match: Match | None, version: int) -> Subscription:
@@ -194,6 +206,8 @@ class Store:
         self.version = int(time.time() * 1_000_000) if first_version is None else first_version
         self.collections: dict[str, Collection] = {}
         self.journal = journal
+        self.owners = OwnerIndex()
+        self.listeners: list[Listener] = []
         self._gaps: list[tuple[int, int]] = []
         self._buffer = bytearray(16_384)
 

@@ -11,6 +11,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,10 +25,21 @@ _MARK_SECONDS = 10.0
 COALESCE_SECONDS = 0.004
 
 
+class Owner(NamedTuple):
+    """One owner reference of an object."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    blocking: bool
+
+
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """One state of one object: its JSON as stored and what selectors need. Never changed, only replaced.
 
-    `fields` are the values of the resource's field selectors, in the resource's order.
+    `fields` are the values of the resource's field selectors, in the resource's order. `owners` are its owner
+    references, one tuple for all objects that have the same ones; None when there are none.
     """
 
     namespace: str
@@ -38,6 +50,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     labels: dict[str, str] | None
     fields: tuple[str, ...]
     deleting: bool
+    owners: tuple[Owner, ...] | None = None
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
