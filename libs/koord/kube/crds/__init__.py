@@ -6,12 +6,16 @@ field.
 """
 
 from importlib import resources
-from typing import Any
+from typing import Any, Final
+
+KUSTOMIZATION: Final = "kustomization.yaml"
+"""Names the definitions that a deployment installs: koord's own, without the job kinds' stand-ins."""
 
 
 def load() -> list[dict[str, Any]]:
     """Every CustomResourceDefinition, decoded, by file name."""
     import yaml  # here: only who installs CRDs pays for the import
 
-    files = [item for item in resources.files(__name__).iterdir() if item.name.endswith(".yaml")]
+    folder = resources.files(__name__).iterdir()
+    files = [item for item in folder if item.name.endswith(".yaml") and item.name != KUSTOMIZATION]
     return [yaml.safe_load(item.read_text("utf-8")) for item in sorted(files, key=lambda item: item.name)]
