@@ -15,6 +15,9 @@ import pytest
 from hypothesis import settings
 
 from koord.localcluster.servers import NatsServer, RedisServer
+from tests.realcluster.fixtures import control_plane, make_control_plane, own_control_plane
+
+__all__ = ["control_plane", "make_control_plane", "own_control_plane"]
 
 T = TypeVar("T")
 

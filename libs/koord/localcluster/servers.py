@@ -14,6 +14,7 @@ import json
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Sequence
@@ -129,7 +130,7 @@ class Server(abc.ABC):
         try:
             for _ in range(_PORT_ATTEMPTS):
                 if not self._fixed_port:
-                    self.port = free_port()
+                    self.port = self._choose_port()
                 if await self._launch():
                     # From now on clients know the port: a restart must come back on it.
                     self._fixed_port = True
@@ -176,6 +177,14 @@ class Server(abc.ABC):
             await asyncio.to_thread(self._temporary.remove)
             self._temporary = self._directory = None
 
+    def _choose_port(self) -> int:
+        """A port for the next attempt."""
+        return free_port()
+
+    def _tls(self) -> ssl.SSLContext | None:
+        """How to ask it whether it is ours: None without TLS."""
+        return None
+
     async def _keep_data(self) -> None:
         """Called before a restart that keeps the data; files on disk need nothing."""
         return
@@ -204,7 +213,7 @@ class Server(abc.ABC):
     async def _ask(self) -> bool | None:
         try:
             async with asyncio.timeout(2.0):
-                reader, writer = await asyncio.open_connection(HOST, self.port)
+                reader, writer = await asyncio.open_connection(HOST, self.port, ssl=self._tls())
                 try:
                     return await self._is_ours(reader, writer)
                 finally:

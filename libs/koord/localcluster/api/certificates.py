@@ -42,7 +42,7 @@ def make_certificates(folder: Path, hosts: tuple[str, ...] = ("127.0.0.1", "::1"
         .not_valid_after(end)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
-        .add_extension(_usage(signing=True), critical=True)
+        .add_extension(key_usage(signing=True), critical=True)
         .sign(ca_key, hashes.SHA256())
     )
     names: list[x509.GeneralName] = []
@@ -62,7 +62,7 @@ def make_certificates(folder: Path, hosts: tuple[str, ...] = ("127.0.0.1", "::1"
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
-        .add_extension(_usage(signing=False), critical=True)
+        .add_extension(key_usage(signing=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
@@ -76,7 +76,8 @@ def make_certificates(folder: Path, hosts: tuple[str, ...] = ("127.0.0.1", "::1"
     return files
 
 
-def _usage(*, signing: bool) -> x509.KeyUsage:
+def key_usage(*, signing: bool) -> x509.KeyUsage:
+    """What a key may be used for: signing certificates, or being a server or client of TLS."""
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,

@@ -1,0 +1,50 @@
+"""Which tests run on a real control plane, and where its binaries are.
+
+`KOORD_REALCLUSTER` says: `off` (what `make test` sets) leaves those tests out, `required` (what `make test-real` sets)
+makes it an error if the binaries are absent; without it they run if the binaries are there.
+`KOORD_CONTROLPLANE_BIN` names a folder of binaries; without it those of `make realcluster` are taken.
+`KOORD_REAL_KUBECONFIG` names a running cluster that is used instead of one of our own.
+"""
+
+import os
+from pathlib import Path
+
+from tests.realcluster import build
+
+NEEDED = ("etcd", "kube-apiserver")
+
+
+class Absent(Exception):
+    """There is nothing to run a control plane from; says why and what to do."""
+
+
+def mode() -> str:
+    """`off`, `auto` or `required`."""
+    chosen = os.environ.get("KOORD_REALCLUSTER", "auto")
+    if chosen not in {"off", "auto", "required"}:
+        raise ValueError(f"KOORD_REALCLUSTER={chosen!r}: use off, auto or required")
+    return chosen
+
+
+def running_cluster() -> Path | None:
+    """The kubeconfig of a running cluster to use, if one is named."""
+    named = os.environ.get("KOORD_REAL_KUBECONFIG")
+    return Path(named) if named else None
+
+
+def folder() -> Path:
+    """Where the binaries are; `Absent` if the least that counts (etcd and kube-apiserver) is not there."""
+    if mode() == "off":
+        raise Absent("tests on a real control plane are left out (KOORD_REALCLUSTER=off)")
+    named = os.environ.get("KOORD_CONTROLPLANE_BIN")
+    place = Path(named) if named else build.folder()
+    missing = [name for name in NEEDED if not (place / name).is_file()]
+    if missing:
+        how = "KOORD_CONTROLPLANE_BIN has none" if named else "make realcluster builds them"
+        raise Absent(f"no real control plane: {' and '.join(missing)} not there ({how})")
+    return place
+
+
+def has(name: str) -> bool:
+    """Whether one of the further binaries (kwok, koord-scheduler, ...) could be built."""
+    return (folder() / name).is_file()
