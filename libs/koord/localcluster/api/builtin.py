@@ -73,6 +73,33 @@ CRDS = Resource(
 )
 
 
+# Webhooks are called; the policies, which would need CEL, are only stored.
+_ADMISSION = (
+    ("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
+    ("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
+    ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
+    ("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
+    ("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
+    ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
+)
+
+
+def _admission_resources() -> list[Resource]:
+    return [
+        Resource(
+            "admissionregistration.k8s.io",
+            "v1",
+            plural,
+            kind,
+            namespaced=False,
+            categories=("api-extensions",),
+            status=plural == "validatingadmissionpolicies",
+            generation=True,
+        )
+        for plural, kind in _ADMISSION
+    ]
+
+
 def builtin_resources() -> list[Resource]:
     """All built-in resources, in the order of discovery."""
     return [
@@ -102,6 +129,7 @@ def builtin_resources() -> list[Resource]:
         Resource("", "v1", "serviceaccounts", "ServiceAccount", short_names=("sa",)),
         Resource("", "v1", "services", "Service", short_names=("svc",), categories=_ALL, status=True),
         CRDS,
+        *_admission_resources(),
         Resource("apps", "v1", "controllerrevisions", "ControllerRevision"),
         Resource(
             "apps", "v1", "daemonsets", "DaemonSet", short_names=("ds",), categories=_ALL, status=True, generation=True

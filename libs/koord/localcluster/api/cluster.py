@@ -363,7 +363,7 @@ def _carry(into: Object, source: Object, field: str) -> None:
 
 def _desired_differs(resource: Resource, old: Object, new: Object) -> bool:
     if not resource.custom:
-        return bool(old.get("spec") != new.get("spec"))
+        return bool(old.get("spec") != new.get("spec") or old.get("webhooks") != new.get("webhooks"))
     ignored = ("metadata", "status") if resource.status else ("metadata",)
     names = (old.keys() | new.keys()).difference(ignored)
     return any(old.get(name) != new.get(name) for name in names)

@@ -309,5 +309,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "storageclasses.storage.k8s.io": (_field("Provisioner", "provisioner"), AGE),
     "customresourcedefinitions.apiextensions.k8s.io": (Column("Created At", "string", _established),),
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": (_count("Webhooks", "webhooks"), AGE),
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": (_count("Webhooks", "webhooks"), AGE),
 }
 """By resource key; a resource without an entry shows name and age."""

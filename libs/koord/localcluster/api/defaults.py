@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from koord.localcluster.api.admission.definitions import MUTATING, VALIDATING, default_configuration
 from koord.localcluster.clusterapi import Object
 
 Defaulter = Callable[[Object], None]
@@ -181,5 +182,7 @@ DEFAULTS: dict[str, Defaulter] = {
     "daemonsets.apps": _default_daemonset,
     "replicationcontrollers": _default_workload,
     "priorityclasses.scheduling.k8s.io": _default_priority_class,
+    MUTATING: lambda configuration: default_configuration(configuration, mutating=True),
+    VALIDATING: lambda configuration: default_configuration(configuration, mutating=False),
 }
 """By resource key; run after the shape of the object was checked."""

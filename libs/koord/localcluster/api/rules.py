@@ -1,5 +1,7 @@
 """Which checks belong to which resource."""
 
+from koord.localcluster.api.admission import definitions as webhooks
+from koord.localcluster.api.admission.rules import validate_mutating, validate_validating
 from koord.localcluster.api.crds import validate_crd
 from koord.localcluster.api.errors import Cause, forbidden_value, invalid_value, required
 from koord.localcluster.api.podrules import validate_pod, validate_pod_change, validate_template
@@ -68,6 +70,8 @@ VALIDATORS: dict[str, Validator] = {
     "daemonsets.apps": validate_template,
     "priorityclasses.scheduling.k8s.io": _validate_priority_class,
     "customresourcedefinitions.apiextensions.k8s.io": validate_crd,
+    webhooks.MUTATING: validate_mutating,
+    webhooks.VALIDATING: validate_validating,
 }
 CHANGE_VALIDATORS: dict[str, ChangeValidator] = {
     "pods": validate_pod_change,
@@ -79,4 +83,6 @@ CHANGE_VALIDATORS: dict[str, ChangeValidator] = {
     "daemonsets.apps": _template_change,
     "priorityclasses.scheduling.k8s.io": _priority_class_change,
     "customresourcedefinitions.apiextensions.k8s.io": lambda new, old: validate_crd(new),
+    webhooks.MUTATING: lambda new, old: validate_mutating(new),
+    webhooks.VALIDATING: lambda new, old: validate_validating(new),
 }

@@ -1,0 +1,303 @@
+"""The rules of webhook configurations, in the words of the real server."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from koord.localcluster.api.admission.definitions import (
+    ClientConfig,
+    LabelSelector,
+    Rule,
+    ServiceReference,
+    Webhook,
+    read_webhooks,
+)
+from koord.localcluster.api.errors import (
+    Cause,
+    bad_request,
+    duplicate,
+    forbidden_value,
+    invalid_value,
+    not_supported,
+    required,
+)
+from koord.localcluster.clusterapi import Object
+
+REVIEW_VERSIONS = ("v1", "v1beta1")
+_FAILURE_POLICIES = ("Fail", "Ignore")
+_MATCH_POLICIES = ("Equivalent", "Exact")
+_SIDE_EFFECTS = ("None", "NoneOnDryRun")
+_REINVOCATION = ("IfNeeded", "Never")
+_OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+_SCOPES = ("*", "Cluster", "Namespaced")
+_URL_FORM = "; desired format: https://host[/path]"
+
+_subdomain = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*").fullmatch
+_dns1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?").fullmatch
+_name_part = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]").fullmatch
+_label_value = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?").fullmatch
+
+_SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_DNS1035_RULE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+_NAME_RULE = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_VALUE_RULE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+
+
+def validate_mutating(configuration: Object) -> list[Cause]:
+    """The broken rules of a MutatingWebhookConfiguration."""
+    return list(_validate(configuration, mutating=True))
+
+
+def validate_validating(configuration: Object) -> list[Cause]:
+    """The broken rules of a ValidatingWebhookConfiguration."""
+    return list(_validate(configuration, mutating=False))
+
+
+def _validate(configuration: Object, *, mutating: bool) -> Iterator[Cause]:
+    try:
+        webhooks = read_webhooks(configuration)
+    except msgspec.ValidationError as error:
+        kind = "MutatingWebhookConfiguration" if mutating else "ValidatingWebhookConfiguration"
+        raise bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: {error}') from error
+    seen: set[str] = set()
+    for i, webhook in enumerate(webhooks):
+        path = f"webhooks[{i}]"
+        yield from _webhook(webhook, path, mutating=mutating)
+        yield from _review_versions(webhook.admission_review_versions or (), f"{path}.admissionReviewVersions")
+        if webhook.name in seen:
+            yield duplicate(f"{path}.name", webhook.name)
+        elif webhook.name:
+            seen.add(webhook.name)
+
+
+def _webhook(webhook: Webhook, path: str, *, mutating: bool) -> Iterator[Cause]:
+    yield from _qualified_name(webhook.name, f"{path}.name")
+    for i, rule in enumerate(webhook.rules or ()):
+        yield from _rule(rule, f"{path}.rules[{i}]")
+    yield from _one_of(webhook.failure_policy, f"{path}.failurePolicy", _FAILURE_POLICIES)
+    yield from _one_of(webhook.match_policy, f"{path}.matchPolicy", _MATCH_POLICIES)
+    if webhook.side_effects is None:
+        yield required(f"{path}.sideEffects", f"must specify one of {', '.join(_SIDE_EFFECTS)}")
+    yield from _one_of(webhook.side_effects, f"{path}.sideEffects", _SIDE_EFFECTS)
+    if webhook.timeout_seconds is not None and not 1 <= webhook.timeout_seconds <= 30:
+        why = "the timeout value must be between 1 and 30 seconds"
+        yield invalid_value(f"{path}.timeoutSeconds", webhook.timeout_seconds, why)
+    yield from _selector(webhook.namespace_selector, f"{path}.namespaceSelector")
+    yield from _selector(webhook.object_selector, f"{path}.objectSelector")
+    if mutating:
+        yield from _one_of(webhook.reinvocation_policy, f"{path}.reinvocationPolicy", _REINVOCATION)
+    yield from _client_config(webhook.client_config, f"{path}.clientConfig")
+    if webhook.match_conditions:
+        # Evaluating them needs CEL. Ignoring them would call a webhook for requests that it said it cannot handle.
+        yield forbidden_value(f"{path}.matchConditions", "this server does not evaluate CEL expressions")
+
+
+def _one_of(value: str | None, path: str, supported: Sequence[str]) -> Iterator[Cause]:
+    if value is not None and value not in supported:
+        yield not_supported(path, value, supported)
+
+
+def _qualified_name(name: str, path: str) -> Iterator[Cause]:
+    if not name:
+        yield required(path)
+    elif len(name) > 253:
+        yield invalid_value(path, name, "must be no more than 253 characters")
+    elif not _subdomain(name):
+        yield invalid_value(path, name, _SUBDOMAIN_RULE)
+    elif name.count(".") < 2:
+        yield invalid_value(path, name, "should be a domain with at least three segments separated by dots")
+
+
+def _review_versions(versions: Sequence[str], path: str) -> Iterator[Cause]:
+    known = ", ".join(REVIEW_VERSIONS)
+    if not versions:
+        yield required(path, f"must specify one of {known}")
+        return
+    seen: set[str] = set()
+    for i, version in enumerate(versions):
+        if version in seen:
+            yield invalid_value(f"{path}[{i}]", version, "duplicate version")
+            continue
+        seen.add(version)
+        if len(version) > 63:
+            yield invalid_value(f"{path}[{i}]", version, "must be no more than 63 characters")
+        if not _dns1035(version):
+            yield invalid_value(f"{path}[{i}]", version, _DNS1035_RULE)
+    if not seen.intersection(REVIEW_VERSIONS):
+        yield _invalid_list(path, versions, f"must include at least one of {known}")
+
+
+def _invalid_list(path: str, values: Sequence[str], why: str) -> Cause:
+    text = msgspec.json.encode(values).decode()
+    return Cause("FieldValueInvalid", path, f"Invalid value: {text}: {why}")
+
+
+def _rule(rule: Rule, path: str) -> Iterator[Cause]:
+    yield from _with_wildcard(rule.operations, f"{path}.operations", "operations")
+    for i, operation in enumerate(rule.operations or ()):
+        yield from _one_of(operation, f"{path}.operations[{i}]", _OPERATIONS)
+    yield from _with_wildcard(rule.api_groups, f"{path}.apiGroups", "API groups")
+    yield from _with_wildcard(rule.api_versions, f"{path}.apiVersions", "API versions")
+    yield from _no_empty(rule.api_versions, f"{path}.apiVersions")
+    yield from _resources(rule.resources or (), f"{path}.resources")
+    yield from _one_of(rule.scope, f"{path}.scope", _SCOPES)
+
+
+def _with_wildcard(values: Sequence[str] | None, path: str, what: str) -> Iterator[Cause]:
+    if not values:
+        yield required(path)
+    elif len(values) > 1 and "*" in values:
+        yield _invalid_list(path, values, f"if '*' is present, must not specify other {what}")
+
+
+def _no_empty(values: Iterable[str] | None, path: str) -> Iterator[Cause]:
+    for i, value in enumerate(values or ()):
+        if not value:
+            yield required(f"{path}[{i}]")
+
+
+def _resources(resources: Sequence[str], path: str) -> Iterator[Cause]:
+    if not resources:
+        yield required(path)
+    whole: set[str] = set()
+    everywhere: set[str] = set()
+    plain = False
+    for i, text in enumerate(resources):
+        if not text:
+            yield required(f"{path}[{i}]")
+            continue
+        resource, slash, subresource = text.partition("/")
+        if not slash:
+            plain = text != "*"
+            continue
+        if resource in whole:
+            yield invalid_value(f"{path}[{i}]", text, f"if '{resource}/*' is present, must not specify {text}")
+        if subresource in everywhere:
+            yield invalid_value(f"{path}[{i}]", text, f"if '*/{subresource}' is present, must not specify {text}")
+        if subresource == "*":
+            whole.add(resource)
+        if resource == "*":
+            everywhere.add(subresource)
+    if len(resources) > 1 and "*/*" in resources:
+        yield _invalid_list(path, resources, "if '*/*' is present, must not specify other resources")
+    if "*" in resources and plain:
+        why = "if '*' is present, must not specify other resources without subresources"
+        yield _invalid_list(path, resources, why)
+
+
+def _selector(selector: LabelSelector | None, path: str) -> Iterator[Cause]:
+    if selector is None:
+        return
+    for key, value in (selector.match_labels or {}).items():
+        yield from _label_key(key, f"{path}.matchLabels")
+        if not _label_value(value) or len(value) > 63:
+            yield invalid_value(f"{path}.matchLabels", value, _VALUE_RULE)
+    for i, test in enumerate(selector.match_expressions or ()):
+        where = f"{path}.matchExpressions[{i}]"
+        if test.operator in ("In", "NotIn"):
+            if not test.values:
+                yield required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        elif test.operator in ("Exists", "DoesNotExist"):
+            if test.values:
+                why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                yield forbidden_value(f"{where}.values", why)
+        else:
+            yield invalid_value(f"{where}.operator", test.operator, "not a valid selector operator")
+        yield from _label_key(test.key, f"{where}.key")
+        for j, value in enumerate(test.values or ()):
+            if not _label_value(value) or len(value) > 63:
+                yield invalid_value(f"{where}.values[{j}]", value, _VALUE_RULE)
+
+
+def _label_key(key: str, path: str) -> Iterator[Cause]:
+    prefix, slash, name = key.rpartition("/")
+    if slash and not prefix:
+        yield invalid_value(path, key, "prefix part must be non-empty")
+    elif slash and (len(prefix) > 253 or not _subdomain(prefix)):
+        yield invalid_value(path, key, f"prefix part {_SUBDOMAIN_RULE}")
+    if not name:
+        yield invalid_value(path, key, "name part must be non-empty")
+    elif len(name) > 63:
+        yield invalid_value(path, key, "name part must be no more than 63 characters")
+    if not _name_part(name):
+        yield invalid_value(path, key, _NAME_RULE)
+
+
+def _client_config(config: ClientConfig, path: str) -> Iterator[Cause]:
+    if (config.url is None) == (config.service is None):
+        yield required(path, "exactly one of url or service is required")
+    elif config.url is not None:
+        yield from _url(config.url, f"{path}.url")
+    elif config.service is not None:
+        yield from _service(config.service, f"{path}.service")
+
+
+def _url(text: str, path: str) -> Iterator[Cause]:
+    try:
+        url = _parsed(text)
+    except ValueError as error:
+        yield required(path, f'url must be a valid URL: parse "{text}": {error}{_URL_FORM}')
+        return
+    if url.scheme != "https":
+        yield invalid_value(path, url.scheme, f"'https' is the only allowed URL scheme{_URL_FORM}")
+    user, at, host = url.netloc.rpartition("@")
+    if not host:
+        yield invalid_value(path, "", f"host must be specified{_URL_FORM}")
+    if at:
+        yield invalid_value(path, user, "user information is not permitted in the URL")
+    if url.fragment:
+        yield invalid_value(path, url.fragment, "fragments are not permitted in the URL")
+    if url.query:
+        yield invalid_value(path, url.query, "query parameters are not permitted in the URL")
+
+
+def _parsed(text: str) -> SplitResult:
+    if any(character < " " or character == "\x7f" for character in text):
+        raise ValueError("net/url: invalid control character in URL")
+    if text.startswith(":"):
+        raise ValueError("missing protocol scheme")
+    url = urlsplit(text)
+    if " " in url.netloc:
+        raise ValueError('invalid character " " in host name')
+    return url
+
+
+def _service(service: ServiceReference, path: str) -> Iterator[Cause]:
+    if not service.name:
+        yield required(f"{path}.name")
+    if not service.namespace:
+        yield required(f"{path}.namespace")
+    if not 1 <= service.port <= 65535:
+        why = "port is not valid: must be between 1 and 65535, inclusive"
+        yield invalid_value(f"{path}.port", service.port, why)
+    text = service.path
+    if text is None or text in ("", "/"):
+        return
+    if text == "//":
+        yield invalid_value(f"{path}.path", text, "segment[0] may not be empty")
+        return
+    if not text.startswith("/"):
+        yield invalid_value(f"{path}.path", text, "must start with a '/'")
+    for i, segment in enumerate(text[1:].removesuffix("/").split("/")):
+        if not segment:
+            yield invalid_value(f"{path}.path", text, f"segment[{i}] may not be empty")
+        elif len(segment) > 253 or not _subdomain(segment):
+            yield invalid_value(f"{path}.path", text, f"segment[{i}]: {_SUBDOMAIN_RULE}")
