@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.gateway.lanes import BIND, EVENT, STATUS, Key, Lanes, Work
+from koord.gateway.lanes import BIND, EVENT, STATUS, Key, Lanes, Work, shares
 
 
 def key(name: str) -> Key:
@@ -85,6 +85,24 @@ def test_an_object_named_twice_by_one_decision_does_not_wait_for_itself() -> Non
     assert recorder.lanes.total == 0
 
 
+def test_less_urgent_work_never_has_all_places() -> None:
+    """Work that a throttled server puts off keeps its place for seconds: a bind must not wait for it."""
+    recorder = Recorder(8)
+    for number in range(10):
+        recorder.lanes.submit(recorder.work(EVENT, f"e{number}"))
+    assert len(recorder.running) == 2
+    for number in range(10):
+        recorder.lanes.submit(recorder.work(STATUS, f"s{number}"))
+    assert [work.lane for work in recorder.running] == [EVENT] * 2 + [STATUS] * 4
+    for number in range(3):
+        recorder.lanes.submit(recorder.work(BIND, f"b{number}"))
+    assert [work.lane for work in recorder.running][-2:] == [BIND] * 2
+    assert recorder.lanes.depth(BIND) == 1
+    while recorder.running:
+        recorder.end(recorder.running[0])
+    assert (recorder.lanes.total, len(recorder.started)) == (0, 23)
+
+
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.lists(st.integers(0, 4), min_size=1, max_size=3)), min_size=1, max_size=40
@@ -104,7 +122,8 @@ def test_whatever_comes_everything_runs_once_alone_on_its_objects_and_in_order(
             recorder.lanes.submit(waiting.pop(0))
         elif recorder.running:
             recorder.end(recorder.running[choose(len(recorder.running))])
-        assert len(recorder.running) <= limit
+        for lane, share in enumerate(shares(limit)):
+            assert sum(work.lane >= lane for work in recorder.running) <= share
         held = [key for work in recorder.running for key in work.keys]
         assert len(held) == len(set(held))
     assert [recorder.lanes.depth(lane) for lane in (BIND, STATUS, EVENT)] == [0, 0, 0]

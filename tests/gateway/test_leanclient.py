@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from koord.gateway.access import AccessError, ApiAccess
+from koord.gateway.lanes import BIND, EVENT, STATUS
 from koord.gateway.leanclient import LeanClient, NotSent, OutcomeUnknown
 from tests.gateway.conftest import until
 
@@ -83,6 +84,66 @@ async def test_connections_are_kept_and_bounded(server: Server, client: LeanClie
     answers = await asyncio.gather(*(client.request("GET", f"/{i}") for i in range(50)))
     assert {answer.status for answer in answers} == {200}
     assert (len(server.requests), server.connections, client.waiting, client.under_way) == (50, 2, 0, 0)
+
+
+@pytest.fixture
+async def wide(server: Server) -> AsyncIterator[LeanClient]:
+    made = LeanClient(ApiAccess(f"http://127.0.0.1:{server.port}"), connections=8, timeout_s=30.0)
+    yield made
+    await made.close()
+
+
+async def test_a_server_that_is_slow_with_status_and_events_is_free_for_binds(server: Server, wide: LeanClient) -> None:
+    slow = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            if b"/slow" in await server.next(reader):
+                await slow.wait()
+            writer.write(OK)
+
+    server.handler = handle
+    held = [wide.request("GET", "/slow", lane=lane) for lane in (EVENT, STATUS) * 10]
+    await until(lambda: wide.under_way == 6, "six requests are under way, two of them Events")
+    for _ in range(20):
+        assert (await wide.request("GET", "/", lane=BIND)).status == 200
+    assert (wide.under_way, wide.waiting) == (6, 14)
+    slow.set()
+    assert {answer.status for answer in await asyncio.gather(*held)} == {200}
+    assert (wide.under_way, wide.waiting) == (0, 0)
+
+
+async def test_429_halves_what_less_urgent_lanes_send_and_good_answers_give_it_back(
+    server: Server, wide: LeanClient
+) -> None:
+    go, throttle, most, now = asyncio.Event(), True, 0, 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal most, now
+        while True:
+            await server.next(reader)
+            if throttle:
+                writer.write(b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n")
+                continue
+            now += 1
+            most = max(most, now)
+            await go.wait()
+            now -= 1
+            writer.write(OK)
+
+    server.handler = handle
+    assert (await wide.request("GET", "/", lane=STATUS)).status == 429
+    throttle = False
+    held = [wide.request("GET", "/", lane=STATUS) for _ in range(30)]
+    await until(lambda: most == 3, "half of the share is under way")
+    assert (wide.under_way, wide.waiting) == (3, 27)
+    go.set()
+    await asyncio.gather(*held)
+    go.clear()
+    held = [wide.request("GET", "/", lane=STATUS) for _ in range(30)]
+    await until(lambda: now == 6, "the whole share is under way")
+    go.set()
+    await asyncio.gather(*held)
 
 
 async def test_chunks_and_pieces_make_one_body(server: Server, client: LeanClient) -> None:

@@ -25,7 +25,7 @@ from koord.gateway.api import ApiUnavailable
 from koord.gateway.binding import Binder, NotLeading, TryLater
 from koord.gateway.claimedpatch import ClaimedPatcher
 from koord.gateway.events import EventRecorder
-from koord.gateway.lanes import BIND, LANES, STATUS, Key, Lanes, Work
+from koord.gateway.lanes import BIND, EVENT, LANES, STATUS, Key, Lanes, Work
 from koord.gateway.leanclient import RequestFailed
 from koord.gateway.remembered import Remembered
 from koord.gateway.settling import claim_of
@@ -158,7 +158,7 @@ class Executor:
             if delivery.settles:
                 job.delivery = delivery
             return
-        lane = BIND if isinstance(decision, Bind | Evict) or _urgent(decision) else STATUS
+        lane = _lane(decision)
         job = _Job(decision, delivery, lane, _keys(decision), self._start)
         self._in_hand[decision.id] = job
         self._lanes.submit(job)
@@ -176,9 +176,9 @@ class Executor:
             told = {id_: at for id_, at in told.items() if id_ in self._in_hand}
             old = now - self._outlive_s
             self._undecided = {id_: one for id_, one in self._undecided.items() if one[0] > old}
-            for lane, name in enumerate(LANES[:2]):
-                metrics.LANE_DEPTH.labels(name).set(self._lanes.depth(lane))
-            metrics.LANE_DEPTH.labels("event").set(self._events.depth)
+            for lane, name in enumerate(LANES):
+                waiting = self._lanes.depth(lane) + (self._events.depth if lane == EVENT else 0)
+                metrics.LANE_DEPTH.labels(name).set(waiting)
             metrics.RUNNING.set(self._lanes.running)
 
     async def drain(self, timeout_s: float) -> None:
@@ -312,8 +312,10 @@ class Executor:
         delivery.term(f"unreadable: {delivery.error}"[:120])
 
 
-def _urgent(decision: Decision) -> bool:
-    return isinstance(decision, Patch) and decision.lane == "bind"
+def _lane(decision: Decision) -> int:
+    if isinstance(decision, Patch):
+        return LANES.index(decision.lane)
+    return BIND if isinstance(decision, Bind | Evict) else STATUS
 
 
 def _target(decision: Decision) -> ObjectRef:

@@ -4,6 +4,9 @@ Bind and evict go before status writes, and those before Events. Two pieces of w
 after the other in the order in which they came, whatever their lanes: a status written after a bind must not overtake
 it. What stands before more urgent work on its object becomes as urgent. Pure: work is started by calling it and reports
 its end by :meth:`Lanes.done`.
+
+Work that the API server puts off goes on running until its next try. So less urgent lanes never have all the places
+(:func:`shares`): a bind that comes while everything else waits for a throttled server starts at once.
 """
 
 from collections import deque
@@ -14,6 +17,11 @@ LANES = ("bind", "status", "event")
 
 Key = tuple[str, str, str]
 """Resource token, namespace, name."""
+
+
+def shares(limit: int) -> tuple[int, int, int]:
+    """Of ``limit`` places, how many each lane may have together with the lanes below it: all, 3/4, 1/4."""
+    return limit, max(1, limit * 3 // 4), max(1, limit // 4)
 
 
 class Work:
@@ -34,8 +42,9 @@ class Lanes:
     """Starts work while fewer than ``limit`` run."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._running = 0
+        self._shares = shares(limit)
+        # Running work of each lane and of those below it.
+        self._running = [0, 0, 0]
         self._ready: tuple[deque[Work], ...] = (deque(), deque(), deque())
         self._lines: dict[Key, deque[Work]] = {}
         self._blocked = [0, 0, 0]
@@ -43,12 +52,12 @@ class Lanes:
     @property
     def running(self) -> int:
         """Pieces of work under way."""
-        return self._running
+        return self._running[BIND]
 
     @property
     def total(self) -> int:
         """Pieces of work waiting or under way."""
-        return self._running + sum(map(len, self._ready)) + sum(self._blocked)
+        return self._running[BIND] + sum(map(len, self._ready)) + sum(self._blocked)
 
     def depth(self, lane: int) -> int:
         """Pieces of work of one lane that wait."""
@@ -74,7 +83,8 @@ class Lanes:
 
     def done(self, work: Work) -> None:
         """A piece of work has ended: the next on its objects may go."""
-        self._running -= 1
+        for lane in range(work.lane + 1):
+            self._running[lane] -= 1
         for key in work.keys:
             line = self._lines[key]
             line.popleft()
@@ -105,12 +115,16 @@ class Lanes:
                 ahead.lane = work.lane
 
     def _dispatch(self) -> None:
-        ready = self._ready
-        while self._running < self._limit:
-            queue = ready[0] or ready[1] or ready[2]
-            if not queue:
-                return
-            work = queue.popleft()
-            self._running += 1
+        while (work := self._next()) is not None:
+            for lane in range(work.lane + 1):
+                self._running[lane] += 1
             work.running = True
             work.start(work)
+
+    def _next(self) -> Work | None:
+        for lane, queue in enumerate(self._ready):
+            if self._running[lane] >= self._shares[lane]:
+                return None  # and no less urgent lane may have what this one may not
+            if queue:
+                return queue.popleft()
+        return None

@@ -17,11 +17,12 @@ from typing import NamedTuple, cast
 import httptools
 
 from koord.gateway.access import ApiAccess
+from koord.gateway.lanes import BIND, LANES, shares
 
 JSON = "application/json"
-_LANES = 3
 _IDLE_LIMIT_S = 45.0
 _SWEEP_S = 0.25
+_CUT_S = 0.25
 
 
 class RequestFailed(Exception):
@@ -45,14 +46,15 @@ class Response(NamedTuple):
 
 
 class _Request:
-    __slots__ = ("body", "content_type", "deadline", "future", "method", "path")
+    __slots__ = ("body", "content_type", "deadline", "future", "lane", "method", "path")
 
-    def __init__(self, method: str, path: str, body: bytes, content_type: str, deadline: float) -> None:
+    def __init__(self, method: str, path: str, body: bytes, content_type: str, deadline: float, lane: int) -> None:
         self.method = method
         self.path = path
         self.body = body
         self.content_type = content_type
         self.deadline = deadline
+        self.lane = lane
         self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
 
@@ -115,6 +117,8 @@ class _Connection(asyncio.Protocol):
             return
         keep = parser.should_keep_alive()
         self.request = None
+        self._client.ended(request.lane)
+        self._client.told(status, request.lane)
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         if not request.future.done():
             request.future.set_result(Response(status, body, self._retry_after))
@@ -140,21 +144,32 @@ class _Connection(asyncio.Protocol):
 
     def _fail(self, error: RequestFailed) -> None:
         request, self.request = self.request, None
-        if request is not None and not request.future.done():
+        if request is None:
+            return
+        self._client.ended(request.lane)
+        if not request.future.done():
             request.future.set_exception(error)
 
 
 class LeanClient:
     """A pool of at most ``connections`` connections; what exceeds it waits, ``lane`` 0 before 1 before 2.
 
+    Less urgent lanes never have all connections (:func:`koord.gateway.lanes.shares`): one that a slow server holds for
+    seconds must not be a bind's. A server that answers 429 has no room for all: they then have half of what they had,
+    and with each answer that is none a little more again, so that what room there is goes to binds.
     ``timeout_s`` runs from the call, waiting included.
     """
 
     def __init__(self, access: ApiAccess, *, connections: int = 16, timeout_s: float = 15.0) -> None:
         self._access = access
         self._limit = connections
+        self._shares = shares(connections)
+        # What of its share a lane has now, and its requests under way, each with the lanes below it.
+        self._allowed = [float(share) for share in self._shares]
+        self._cut_at = 0.0
+        self._busy = [0] * len(LANES)
         self._timeout_s = timeout_s
-        self._waiting: tuple[deque[_Request], ...] = tuple(deque() for _ in range(_LANES))
+        self._waiting: tuple[deque[_Request], ...] = tuple(deque() for _ in LANES)
         self._free: list[_Connection] = []
         self._open: set[_Connection] = set()
         self._connecting: set[asyncio.Task[None]] = set()
@@ -171,18 +186,12 @@ class LeanClient:
         self, method: str, path: str, body: bytes = b"", content_type: str = JSON, *, lane: int = 0
     ) -> "asyncio.Future[Response]":
         """Send ``method path``; the future holds the Response whatever its status, or a RequestFailed."""
-        request = _Request(method, path, body, content_type, time.monotonic() + self._timeout_s)
+        request = _Request(method, path, body, content_type, time.monotonic() + self._timeout_s, lane)
         if self._closed:
             request.future.set_exception(NotSent("the client is closed"))
             return request.future
-        while self._free:
-            connection = self._free.pop()
-            if connection.usable:
-                connection.send(request)
-                break
-        else:
-            self._waiting[lane].append(request)
-            self._grow()
+        self._waiting[lane].append(request)
+        self._dispatch()
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
         return request.future
@@ -190,7 +199,7 @@ class LeanClient:
     @property
     def under_way(self) -> int:
         """Requests sent and not answered."""
-        return len(self._open) - len(self._free)
+        return self._busy[BIND]
 
     @property
     def waiting(self) -> int:
@@ -235,24 +244,62 @@ class LeanClient:
 
     def released(self, connection: _Connection) -> None:
         """A connection has its answer and takes the next request."""
-        for queue in self._waiting:
-            while queue:
-                request = queue.popleft()
-                if not request.future.done():
-                    connection.send(request)
-                    return
         connection.idle_since = time.monotonic()
         self._free.append(connection)
+        self._dispatch()
+
+    def ended(self, lane: int) -> None:
+        """A request of that lane is under way no more."""
+        for each in range(lane + 1):
+            self._busy[each] -= 1
+
+    def told(self, status: int, lane: int) -> None:
+        """An answer came: how much may the lanes below binds send?"""
+        if status == 429:
+            now = time.monotonic()
+            if now - self._cut_at >= _CUT_S:  # of the answers to what was sent together only the first counts
+                self._cut_at = now
+                for each in range(BIND + 1, len(LANES)):
+                    self._allowed[each] = max(1.0, self._allowed[each] / 2)
+        elif lane > BIND:
+            allowed = self._allowed[lane]
+            self._allowed[lane] = min(self._shares[lane], allowed + 1 / allowed)
 
     def lost(self, connection: _Connection) -> None:
         """A connection ended."""
         self._open.discard(connection)
         if connection in self._free:
             self._free.remove(connection)
-        if not self._closed and self.waiting:
-            self._grow()
+        if not self._closed:
+            self._dispatch()
 
     # Inside -------------------------------------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        """Give connections to what waits, the most urgent first."""
+        while (queue := self._next()) is not None:
+            while self._free:
+                connection = self._free.pop()
+                if connection.usable:
+                    break
+            else:
+                self._grow()
+                return
+            request = queue.popleft()
+            for each in range(request.lane + 1):
+                self._busy[each] += 1
+            connection.send(request)
+
+    def _next(self) -> deque[_Request] | None:
+        """The line of the next request that may have a connection."""
+        for lane, queue in enumerate(self._waiting):
+            if self._busy[lane] + 1 > self._allowed[lane]:
+                return None
+            while queue and queue[0].future.done():
+                queue.popleft()
+            if queue:
+                return queue
+        return None
 
     def _grow(self) -> None:
         if len(self._open) + len(self._connecting) >= self._limit or len(self._connecting) >= self.waiting:
