@@ -4,14 +4,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
+# What make test-real runs on a real control plane.
+REAL := tests/realcluster tests/conformance
 
-.PHONY: demo test check bench contracts lock clean
+.PHONY: demo test realcluster test-real check bench contracts lock clean
 
 demo: $(VENV)/.run-stamp
 	$(BIN)/koord demo
 
 test: $(VENV)/.dev-stamp
-	$(BIN)/python -m pytest -n $(JOBS)
+	KOORD_REALCLUSTER=off $(BIN)/python -m pytest -n $(JOBS)
+
+# etcd, kube-apiserver and what works on it, built from their Go modules into .realcluster/; needs Go.
+realcluster: $(VENV)/.dev-stamp
+	@$(BIN)/python -m tests.realcluster.build
+
+test-real: $(VENV)/.dev-stamp realcluster
+	KOORD_REALCLUSTER=required KOORD_CONFORMANCE=real $(BIN)/python -m pytest -n $(JOBS) $(REAL)
 
 check: $(VENV)/.dev-stamp
 	$(BIN)/ruff check .
@@ -44,4 +53,4 @@ lock:
 	uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements/dev.in -o requirements/dev.txt
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache
+	rm -rf $(VENV) .realcluster .mypy_cache .ruff_cache .import_linter_cache .pytest_cache

@@ -1,17 +1,15 @@
-"""Which tests run on a real control plane, and where its binaries are.
+"""Which tests run on a real control plane, and what it is made from.
 
 `KOORD_REALCLUSTER` says: `off` (what `make test` sets) leaves those tests out, `required` (what `make test-real` sets)
 makes it an error if the binaries are absent; without it they run if the binaries are there.
-`KOORD_CONTROLPLANE_BIN` names a folder of binaries; without it those of `make realcluster` are taken.
 `KOORD_REAL_KUBECONFIG` names a running cluster that is used instead of one of our own.
 """
 
 import os
 from pathlib import Path
 
-from tests.realcluster import build
-
-NEEDED = ("etcd", "kube-apiserver")
+from koord.localcluster.controlplane.binaries import default_folder
+from koord.localcluster.servers import ServerError
 
 
 class Absent(Exception):
@@ -33,16 +31,13 @@ def running_cluster() -> Path | None:
 
 
 def folder() -> Path:
-    """Where the binaries are; `Absent` if the least that counts (etcd and kube-apiserver) is not there."""
+    """Where the binaries are; `Absent` if the least that counts is not there."""
     if mode() == "off":
         raise Absent("tests on a real control plane are left out (KOORD_REALCLUSTER=off)")
-    named = os.environ.get("KOORD_CONTROLPLANE_BIN")
-    place = Path(named) if named else build.folder()
-    missing = [name for name in NEEDED if not (place / name).is_file()]
-    if missing:
-        how = "KOORD_CONTROLPLANE_BIN has none" if named else "make realcluster builds them"
-        raise Absent(f"no real control plane: {' and '.join(missing)} not there ({how})")
-    return place
+    try:
+        return default_folder()
+    except ServerError as error:
+        raise Absent(str(error)) from None
 
 
 def has(name: str) -> bool:

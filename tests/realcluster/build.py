@@ -1,9 +1,109 @@
-"""Where the binaries that `make realcluster` builds lie."""
+"""`make realcluster`: builds the control plane's programs from the Go modules beside this file, into a cache.
 
+One folder per module, named by a hash of all that decides its content (go.mod, go.sum, Go's version, flags); a folder
+appears whole or not at all, so a second run finds it and has nothing to do. `bin/` has links to the programs of the
+present modules. etcd and kube-apiserver are the least that counts; another program that does not build is reported with
+its error and the rest goes on.
+
+Exit codes: 0 built (or there already), 1 something needed did not build, 2 Go is missing or too old.
+"""
+
+import argparse
+import hashlib
+import json
 import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+GO = Path(__file__).parent / "go"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A main package of a module; `name` is the binary's, `module` the required module if it is another one's."""
+
+    name: str
+    package: str
+    module: str = ""
+    needed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """Files of a required module's source that go beside the binaries: in a folder, or joined into one YAML file."""
+
+    name: str
+    module: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A folder below `go/`: what is built of it, and the required module that it is about.
+
+    Programs made of Kubernetes' parts tell Kubernetes' version (`tells_kubernetes`).
+    """
+
+    name: str
+    about: str
+    programs: tuple[Program, ...]
+    tells_kubernetes: bool = True
+    extras: tuple[Extra, ...] = ()
+
+
+MODULES = (
+    Module(
+        "kubernetes",
+        "k8s.io/kubernetes",
+        (
+            Program("etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", needed=True),
+            Program("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", needed=True),
+            Program("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+            Program("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+        ),
+    ),
+    Module(
+        "kwok",
+        "sigs.k8s.io/kwok",
+        (Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),),
+        tells_kubernetes=False,
+        extras=(
+            Extra(
+                "kwok-stages.yaml",
+                "sigs.k8s.io/kwok",
+                (
+                    "kustomize/stage/node/fast/node-initialize.yaml",
+                    "kustomize/stage/node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+                    "kustomize/stage/pod/fast/pod-ready.yaml",
+                    "kustomize/stage/pod/fast/pod-complete.yaml",
+                    "kustomize/stage/pod/fast/pod-delete.yaml",
+                ),
+            ),
+        ),
+    ),
+    Module(
+        "koordinator",
+        "github.com/koordinator-sh/koordinator",
+        (Program("koord-scheduler", "github.com/koordinator-sh/koordinator/cmd/koord-scheduler"),),
+        extras=(Extra("koordinator-crds.yaml", "github.com/koordinator-sh/koordinator", ("config/crd/bases/*.yaml",)),),
+    ),
+)
+
+
+class GoMissing(Exception):
+    """Go is not installed or too old; says so in one line."""
+
+
+class BuildError(Exception):
+    """The go command failed; carries the end of what it said."""
 
 
 def cache() -> Path:
@@ -13,5 +113,182 @@ def cache() -> Path:
 
 
 def folder() -> Path:
-    """The binaries of the present module files."""
+    """Links to the programs of the present modules."""
     return cache() / "bin"
+
+
+def environment() -> dict[str, str]:
+    """The environment of every go command: files decide, not flags of the user's; nothing is linked to C."""
+    return {**os.environ, "GOFLAGS": "-mod=readonly", "GOWORK": "off", "CGO_ENABLED": "0"}
+
+
+def go(*arguments: str, where: Path) -> str:
+    """What the go command prints, run in `where`."""
+    done = subprocess.run(["go", *arguments], cwd=where, env=environment(), capture_output=True, text=True)
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading ")]
+        raise BuildError("\n".join(lines[-15:]) or f"go {arguments[0]}: code {done.returncode}")
+    return done.stdout
+
+
+def go_version(needed: tuple[int, ...]) -> str:
+    """The installed Go's version such as go1.26.8; `GoMissing` if there is none that is new enough."""
+    want = "go" + ".".join(map(str, needed))
+    if shutil.which("go") is None:
+        raise GoMissing(f"a real control plane is built with {want} or later, and Go is not installed: no go in PATH")
+    try:
+        version = go("env", "GOVERSION", where=ROOT).strip()
+    except BuildError as error:
+        raise GoMissing(f"a real control plane is built with {want} or later, and go fails: {error}") from None
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    if numbers < needed:
+        raise GoMissing(f"a real control plane is built with {want} or later, and Go here is {version}")
+    return version
+
+
+def needed_go(module: Module) -> tuple[int, ...]:
+    """The `go` line of a module file."""
+    line = re.search(r"^go (\d[\d.]*)$", (GO / module.name / "go.mod").read_text(), re.MULTILINE)
+    if line is None:
+        raise BuildError(f"{module.name}: go.mod has no go line")
+    return tuple(int(part) for part in line[1].split("."))
+
+
+def required_version(module: Module, path: str = "") -> str:
+    """The version that the module file requires of `path`, by default of what it is about."""
+    path = path or module.about
+    text = (GO / module.name / "go.mod").read_text()
+    found = re.search(rf"^(?:require )?\s*{re.escape(path)} (v\S+)", text, re.MULTILINE)
+    if found is None:
+        raise BuildError(f"{module.name}: go.mod does not require {path}")
+    return found[1]
+
+
+def flags(module: Module) -> list[str]:
+    """Flags of go build: no paths, no symbols, and the version that the program tells (else it says v0.0.0-master)."""
+    linker = ["-s", "-w"]
+    if module.tells_kubernetes:
+        version = required_version(module, "k8s.io/kubernetes")
+        major, minor = version.removeprefix("v").split(".")[:2]
+        values = {
+            "gitVersion": version,
+            "gitMajor": major,
+            "gitMinor": minor,
+            "gitTreeState": "archive",
+            # A fixed date: the same sources make the same bytes.
+            "buildDate": "1970-01-01T00:00:00Z",
+        }
+        linker += [f"-X k8s.io/component-base/version.{name}={value}" for name, value in values.items()]
+    return ["-trimpath", "-ldflags", " ".join(linker)]
+
+
+def key(module: Module, version: str) -> str:
+    """Names the folder of a build: changes with all that decides its content."""
+    digest = hashlib.sha256(repr((module, version, flags(module))).encode())
+    for name in ("go.mod", "go.sum"):
+        digest.update((GO / module.name / name).read_bytes())
+    return f"{module.name}-{required_version(module)}-{digest.hexdigest()[:16]}"
+
+
+def build(module: Module, version: str) -> list[str]:
+    """Build what is not there and link it into `bin/`; the names of needed programs that could not be built."""
+    place = cache() / key(module, version)
+    missing: list[str] = []
+    if not place.is_dir():
+        with tempfile.TemporaryDirectory(dir=cache(), prefix=f"{module.name}.") as made:
+            parts = Path(made, "parts")
+            parts.mkdir()
+            complete = True
+            for program in module.programs:
+                complete &= _program(module, program, parts, missing)
+            for extra in module.extras:
+                complete &= _extra(module, extra, parts)
+            # One that lacks a program is not kept as whole: the next run tries again.
+            final = place if complete else cache() / f"{module.name}-incomplete"
+            shutil.rmtree(final, ignore_errors=True)
+            parts.rename(final)
+            place = final
+    else:
+        for program in module.programs:
+            _say(program.name, required_version(module, program.module), "there")
+    for file in place.iterdir():
+        _link(file)
+    return missing
+
+
+def _program(module: Module, program: Program, parts: Path, missing: list[str]) -> bool:
+    begun = time.monotonic()
+    version = required_version(module, program.module)
+    try:
+        go("build", *flags(module), "-o", str(parts / program.name), program.package, where=GO / module.name)
+    except BuildError as error:
+        _say(program.name, version, f"NOT BUILT: {error}")
+        if program.needed:
+            missing.append(program.name)
+        return False
+    _say(program.name, version, f"built in {time.monotonic() - begun:.0f} s")
+    return True
+
+
+def _extra(module: Module, extra: Extra, parts: Path) -> bool:
+    try:
+        told = json.loads(go("list", "-m", "-json", extra.module, where=GO / module.name))
+    except BuildError as error:
+        _say(extra.name, "", f"NOT MADE: {error}")
+        return False
+    source = Path(told["Dir"])
+    files = [file for pattern in extra.files for file in sorted(source.glob(pattern))]
+    if extra.name.endswith(".yaml"):
+        (parts / extra.name).write_text("".join(f"---\n{file.read_text()}\n" for file in files))
+    else:
+        (parts / extra.name).mkdir()
+        for file in files:
+            (parts / extra.name / file.name).write_text(file.read_text())
+    return bool(files)
+
+
+def _link(file: Path) -> None:
+    folder().mkdir(parents=True, exist_ok=True)
+    temporary = folder() / f".{file.name}.{os.getpid()}"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(Path("..") / file.relative_to(cache()))
+    temporary.rename(folder() / file.name)
+
+
+def _sweep(kept: set[str]) -> None:
+    """Drop builds of module files that are no more, each a few hundred megabytes."""
+    for place in cache().iterdir():
+        if place.is_dir() and place.name not in kept | {"bin"} and not place.name.endswith("-incomplete"):
+            shutil.rmtree(place, ignore_errors=True)
+    for link in folder().iterdir():
+        if not link.exists():
+            link.unlink()
+
+
+def _say(name: str, version: str, what: str) -> None:
+    print(f"{name} {version}: {what}", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build what was asked for, by default all modules; the exit code."""
+    parser = argparse.ArgumentParser(description="Build a real control plane for the tests.")
+    parser.add_argument("modules", nargs="*", metavar="module", help="of " + ", ".join(one.name for one in MODULES))
+    chosen = parser.parse_args(arguments).modules
+    modules = [module for module in MODULES if module.name in chosen or not chosen]
+    try:
+        version = go_version(max(needed_go(module) for module in modules))
+    except GoMissing as missing:
+        print(missing, file=sys.stderr)
+        return 2
+    cache().mkdir(parents=True, exist_ok=True)
+    failed = [name for module in modules for name in build(module, version)]
+    if not chosen:
+        _sweep({key(module, version) for module in modules})
+    if failed:
+        print(f"no real control plane without {' and '.join(failed)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""Where the binaries of a control plane are found when nobody says."""
+
+import os
+from pathlib import Path
+
+from koord.localcluster.servers import ServerError
+
+NEEDED = ("etcd", "kube-apiserver")
+"""The least that makes a control plane."""
+
+
+def default_folder() -> Path:
+    """The folder of binaries; `ServerError` with one line if the least that counts is not there.
+
+    `KOORD_CONTROLPLANE_BIN` names it. Without that it is what `make realcluster` built: `bin` in
+    `KOORD_REALCLUSTER_CACHE`, or in `.realcluster` of the working directory or a directory above it.
+    """
+    named, cache = os.environ.get("KOORD_CONTROLPLANE_BIN"), os.environ.get("KOORD_REALCLUSTER_CACHE")
+    if named:
+        return _checked(Path(named), "KOORD_CONTROLPLANE_BIN has none")
+    if cache:
+        return _checked(Path(cache) / "bin", "make realcluster builds them")
+    here = Path.cwd()
+    built = [place / ".realcluster" / "bin" for place in (here, *here.parents)]
+    return _checked(next((place for place in built if place.is_dir()), built[0]), "make realcluster builds them")
+
+
+def _checked(folder: Path, hint: str) -> Path:
+    missing = [name for name in NEEDED if not (folder / name).is_file()]
+    if missing:
+        raise ServerError(f"no real control plane: {' and '.join(missing)} not there ({hint})")
+    return folder
