@@ -1,0 +1,227 @@
+"""The webhooks there are, and which of them are to be asked about a write.
+
+What depends on the kind of write alone (operation, resource, version, scope) is worked out once per kind of write;
+selectors are tested per object.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from koord.kube import selectors
+from koord.localcluster.api.admission.attributes import DELETE, Attributes, GroupVersionResource
+from koord.localcluster.api.admission.definitions import GROUP, LabelSelector, Rule, Webhook, read_webhooks
+from koord.localcluster.api.builtin import NAMESPACES
+from koord.localcluster.api.errors import not_found
+from koord.localcluster.api.resources import Registry, Resource, Route
+from koord.localcluster.api.store import Collection, decode
+from koord.localcluster.clusterapi import Object
+
+_NO_LABELS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hook:
+    """One webhook, ready to be matched; a selector is None when it selects everything."""
+
+    configuration: str
+    webhook: Webhook
+    namespaces: selectors.Selector | None
+    objects: selectors.Selector | None
+
+    @property
+    def name(self) -> str:
+        """The webhook's name, as errors give it."""
+        return self.webhook.name
+
+    @property
+    def fails_open(self) -> bool:
+        """Whether a webhook that cannot be asked is passed over."""
+        return self.webhook.failure_policy == "Ignore"
+
+
+class Invocation(NamedTuple):
+    """A webhook that is to be asked, and the version in which it wants to see the object."""
+
+    hook: Hook
+    route: Route
+
+
+def compile_selector(selector: LabelSelector | None) -> selectors.Selector | None:
+    """The compiled selector; None when everything matches."""
+    if selector is None or not (selector.match_labels or selector.match_expressions):
+        return None
+    tests = [
+        selectors.LabelSelectorRequirement(key=test.key, operator=test.operator, values=list(test.values or ()))
+        for test in selector.match_expressions or ()
+    ]
+    wanted = selectors.LabelSelector(match_labels=dict(selector.match_labels or {}), match_expressions=tests)
+    return selectors.compile_label_selector(wanted)
+
+
+def _contains(values: list[str] | None, wanted: str) -> bool:
+    return values is not None and ("*" in values or wanted in values)
+
+
+def rule_matches(rule: Rule, operation: str, where: GroupVersionResource, subresource: str, *, in_space: bool) -> bool:
+    """Whether a rule is about this kind of write; `in_space`: its object lives in a namespace."""
+    if rule.scope not in (None, "*") and (rule.scope == "Namespaced") is not in_space:
+        return False
+    if not (
+        _contains(rule.operations, operation)
+        and _contains(rule.api_groups, where.group)
+        and _contains(rule.api_versions, where.version)
+    ):
+        return False
+    for text in rule.resources or ():
+        resource, _, sub = text.partition("/")
+        if resource in ("*", where.resource) and sub in ("*", subresource):
+            return True
+    return False
+
+
+class HookSet:
+    """The webhooks of one kind of configuration, in the order in which they are asked: configurations by name."""
+
+    def __init__(self, configurations: Collection, spaces: Collection, registry: Registry) -> None:
+        self._configurations = configurations
+        self._spaces = spaces
+        self._registry = registry
+        self._seen = (-1, -1)
+        self._hooks: list[Hook] = []
+        self._candidates: dict[tuple[str, ...], tuple[Invocation, ...]] = {}
+        self._resources: dict[str, bool] = {}
+        self._kinds: dict[tuple[str, str, str], bool] = {}
+
+    def concerns(self, resource: Resource) -> bool:
+        """Whether any webhook may be about this resource or its sub-resources, at a cost of next to nothing."""
+        if not self._configurations.count:
+            return False
+        self._refresh()
+        known = self._resources.get(resource.key)
+        if known is None:
+            known = self._resources[resource.key] = resource.group != GROUP and any(
+                _contains(rule.api_groups, route.group) and self._names(rule, resource)
+                for hook in self._hooks
+                for rule in hook.webhook.rules or ()
+                for route in self._registry.routes.values()
+                if route.resource is resource
+            )
+        return known
+
+    def may_ask(self, operation: str, resource: Resource, subresource: str) -> bool:
+        """Whether any webhook is about this kind of write in any version."""
+        if not self._configurations.count:
+            return False
+        self._refresh()
+        key = (operation, resource.key, subresource)
+        known = self._kinds.get(key)
+        if known is None:
+            plurals = (resource.plural, "bindings") if subresource == "binding" else (resource.plural,)
+            known = self._kinds[key] = resource.group != GROUP and any(
+                rule_matches(
+                    rule,
+                    operation,
+                    GroupVersionResource(route.group, route.version, plural),
+                    "" if plural == "bindings" else subresource,
+                    in_space=resource.namespaced,
+                )
+                for hook in self._hooks
+                for rule in hook.webhook.rules or ()
+                for route in self._registry.routes.values()
+                if route.resource is resource
+                for plural in plurals
+            )
+        return known
+
+    @staticmethod
+    def _names(rule: Rule, resource: Resource) -> bool:
+        plurals = ("*", resource.plural, "bindings") if resource.key == "pods" else ("*", resource.plural)
+        return any(text.partition("/")[0] in plurals for text in rule.resources or ())
+
+    def select(self, write: Attributes) -> list[Invocation]:
+        """The webhooks to ask about a write, in order. 404 when one needs the labels of a namespace that is gone."""
+        if not self._configurations.count:
+            return []
+        self._refresh()
+        return [invocation for invocation in self.candidates(write) if self.selects(invocation.hook, write)]
+
+    def candidates(self, write: Attributes) -> tuple[Invocation, ...]:
+        """The webhooks whose rules match this kind of write."""
+        in_space = write.resource.namespaced
+        where = write.resource_in(write.route)
+        key = (write.operation, *where, write.subresource, "in" if in_space else "")
+        found = self._candidates.get(key)
+        if found is None:
+            made = []
+            if write.resource.group != GROUP:
+                made = [
+                    Invocation(hook, route)
+                    for hook in self._hooks
+                    if (route := self._route(hook.webhook, write, in_space)) is not None
+                ]
+            found = self._candidates[key] = tuple(made)
+        return found
+
+    def _route(self, webhook: Webhook, write: Attributes, in_space: bool) -> Route | None:
+        """The version in which a webhook is to be asked: that of the request, or an equivalent one if it must be."""
+        rules = webhook.rules or ()
+        routes = [write.route]
+        if webhook.match_policy != "Exact":
+            routes += [
+                route
+                for route in self._registry.routes.values()
+                if route.resource is write.resource and route is not write.route
+            ]
+        where = write.resource_in(write.route)
+        if any(rule_matches(rule, write.operation, where, write.subresource, in_space=in_space) for rule in rules):
+            return write.route
+        for rule in rules:
+            for route in routes[1:]:
+                where = write.resource_in(route)
+                if rule_matches(rule, write.operation, where, write.subresource, in_space=in_space):
+                    return route
+        return None
+
+    def selects(self, hook: Hook, write: Attributes) -> bool:
+        """Whether the selectors of a webhook let the write through to it."""
+        # What is in no namespace is never exempt.
+        spaced = bool(write.namespace) or write.resource is NAMESPACES
+        if hook.namespaces is not None and spaced and not hook.namespaces.matches(self._namespace_labels(write)):
+            return False
+        if hook.objects is None:
+            return True
+        return any(obj is not None and hook.objects.matches(_labels(obj)) for obj in (write.obj, write.old))
+
+    def _namespace_labels(self, write: Attributes) -> Mapping[str, str]:
+        if write.resource is NAMESPACES and not write.subresource and write.operation != DELETE:
+            return _labels(write.obj or {})
+        entry = self._spaces.get("", write.namespace)
+        if entry is None:
+            raise not_found(NAMESPACES, write.namespace)
+        return entry.labels or _NO_LABELS
+
+    def _refresh(self) -> None:
+        now = (self._configurations.changed, self._registry.generation)
+        if now == self._seen:
+            return
+        self._seen = now
+        self._candidates.clear()
+        self._resources.clear()
+        self._kinds.clear()
+        self._hooks = [
+            Hook(
+                entry.name,
+                webhook,
+                compile_selector(webhook.namespace_selector),
+                compile_selector(webhook.object_selector),
+            )
+            for entry in self._configurations.entries()
+            for webhook in read_webhooks(decode(entry))
+        ]
+
+
+def _labels(obj: Object) -> Mapping[str, str]:
+    metadata = obj.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return labels if isinstance(labels, dict) else _NO_LABELS
