@@ -125,9 +125,29 @@ async def test_controllers_scheduler_and_kwok_run_a_job(own_control_plane: Contr
     assert [pod["spec"]["nodeName"] for pod in pods] == ["node-1"] * 5
 
 
+async def test_koordinators_scheduler_binds_a_pod(own_control_plane: ControlPlane) -> None:
+    """With its own CRDs and the plugins that its release deploys."""
+    plane = own_control_plane
+    if not (plane.binaries / "koord-scheduler").exists():
+        pytest.skip("koord-scheduler could not be built")
+    kubectl = Kubectl(plane.kubeconfig)
+    await kubectl("create", "-f", str(plane.binaries / "koordinator-crds"))
+    await kubectl("create", "namespace", "koordinator-system")
+    await plane.start_kwok(all_nodes=True)
+    await plane.start_koord_scheduler()
+    await kubectl("apply", "-f", "-", stdin=json.dumps(_fake_node("node-1")))
+    await kubectl("wait", "--for=condition=Ready", "node/node-1", "--timeout=60s")
+    await _default_account(kubectl)
+    overrides = {"spec": {"schedulerName": "koord-scheduler"}}
+    await kubectl("run", "one", "--image=none", f"--overrides={json.dumps(overrides)}")
+    await kubectl("wait", "--for=condition=Ready", "pod/one", "--timeout=60s")
+    assert await kubectl("get", "pod", "one", "-o", "jsonpath={.spec.nodeName}") == "node-1"
+
+
 async def test_everything_is_ended() -> None:
     """No process and no file stays of a control plane that is stopped; a failed start shows the end of the log."""
     place = binaries_or_skip()
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
     plane = ControlPlane(place)
     await plane.start()
     await plane.start_controller_manager()
@@ -141,7 +161,7 @@ async def test_everything_is_ended() -> None:
     broken = ControlPlane(place, apiserver_flags={"authorization-mode": "Nobody"})
     with pytest.raises(ServerError, match=r"kube-apiserver: ended with code 1(.|\n)*Nobody.* is not a valid mode"):
         await broken.start()
-    assert not [child for child in psutil.Process().children(recursive=True) if "kube-apiserver" in child.name()]
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
 
 
 def _is_of(process: psutil.Process, folder: str) -> bool:

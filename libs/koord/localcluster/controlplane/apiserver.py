@@ -8,6 +8,8 @@ from koord.localcluster.controlplane.etcd import Etcd
 from koord.localcluster.controlplane.part import NO_FLAGS, Flags, Part, binary
 from koord.localcluster.servers import HOST
 
+_FRONT = "front-proxy-client"
+
 
 class ApiServer(Part):
     """One of the apiservers on an etcd."""
@@ -30,6 +32,10 @@ class ApiServer(Part):
         self._etcd = etcd
         self._service_accounts = service_accounts
         self._keys = authority.server("kube-apiserver")
+        # Who may speak for users to the apiserver and for it to extension servers: an authority of its own, or every
+        # client certificate could.
+        self._front = Authority(directory / "front-proxy")
+        self._front_keys = self._front.user(_FRONT)
 
     def defaults(self) -> Flags:
         """The flags of the next start."""
@@ -45,6 +51,13 @@ class ApiServer(Part):
             "tls-cert-file": str(self._keys.certificate),
             "tls-private-key-file": str(self._keys.key),
             "client-ca-file": str(self._authority.ca),
+            "requestheader-client-ca-file": str(self._front.ca),
+            "requestheader-allowed-names": _FRONT,
+            "requestheader-username-headers": "X-Remote-User",
+            "requestheader-group-headers": "X-Remote-Group",
+            "requestheader-extra-headers-prefix": "X-Remote-Extra-",
+            "proxy-client-cert-file": str(self._front_keys.certificate),
+            "proxy-client-key-file": str(self._front_keys.key),
             "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
             "service-account-key-file": str(self._service_accounts.certificate),
             "service-account-signing-key-file": str(self._service_accounts.key),

@@ -49,7 +49,7 @@ def steady_port() -> int:
 
 
 def binary(folder: Path, name: str) -> Path:
-    """The program `name` in a folder of binaries; `ServerError` if it is not there."""
+    """The program or file `name` in a folder of binaries; `ServerError` if it is not there."""
     path = folder / name
     if not path.is_file():
         raise ServerError(f"{name}: not found in {folder}")

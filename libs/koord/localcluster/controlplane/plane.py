@@ -18,13 +18,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
+
 from koord.localcluster.controlplane.apiserver import ApiServer
 from koord.localcluster.controlplane.authority import ADMIN_GROUP, Authority
 from koord.localcluster.controlplane.clients import NO_FIELDS, ControllerManager, Kwok, Scheduler
 from koord.localcluster.controlplane.etcd import Etcd
 from koord.localcluster.controlplane.frontdoor import FrontDoor
 from koord.localcluster.controlplane.kubeconfigs import certificate_user, write_kubeconfig
-from koord.localcluster.controlplane.part import NO_FLAGS, Flags, Part
+from koord.localcluster.controlplane.part import NO_FLAGS, Flags, Part, binary
 from koord.localcluster.servers import ServerError
 from koord.localcluster.tempdirs import TemporaryDirectory
 
@@ -200,8 +202,13 @@ class ControlPlane:
     async def start_koord_scheduler(
         self, *, config: Mapping[str, Any] = NO_FIELDS, flags: Flags = NO_FLAGS
     ) -> Scheduler:
-        """Koordinator's scheduler, as an administrator; its CRDs must be there, and its profile names it."""
-        return await self._scheduler("koord-scheduler", self.kubeconfig, config, flags)
+        """Koordinator's scheduler, as an administrator, for pods whose `schedulerName` is koord-scheduler.
+
+        Its CRDs (`koordinator-crds` beside the binaries) must have been created. Without `config` it runs the plugins
+        of the configuration that its release deploys (`koordinator-scheduler-config.yaml`).
+        """
+        fields = dict(config) or await asyncio.to_thread(self._koordinator_config)
+        return await self._scheduler("koord-scheduler", self.kubeconfig, fields, flags)
 
     async def start_kwok(self, *, all_nodes: bool = False, stages: Path | None = None, flags: Flags = NO_FLAGS) -> Kwok:
         """kwok, for the nodes with the annotation ``kwok.x-k8s.io/node: fake`` or for all."""
@@ -216,6 +223,11 @@ class ControlPlane:
             flags=flags,
         )
         return await self._begin(part)
+
+    def _koordinator_config(self) -> dict[str, Any]:
+        config_map = yaml.safe_load(binary(self.binaries, "koordinator-scheduler-config.yaml").read_text())
+        deployed = yaml.safe_load(config_map["data"]["koord-scheduler-config"])
+        return {"profiles": deployed["profiles"]}
 
     async def _scheduler(self, program: str, kubeconfig: Path, config: Mapping[str, Any], flags: Flags) -> Scheduler:
         part = Scheduler(
