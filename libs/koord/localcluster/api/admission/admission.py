@@ -34,6 +34,7 @@ from koord.localcluster.api.admission.hooks import HookSet
 from koord.localcluster.api.admission.services import Services
 from koord.localcluster.api.admission.transport import Transport
 from koord.localcluster.api.builtin import NAMESPACES, PODS
+from koord.localcluster.api.errors import invalid, invalid_value, required
 from koord.localcluster.api.resources import Resource, Route
 from koord.localcluster.api.store import decode
 from koord.localcluster.api.watchcache import Entry
@@ -153,13 +154,15 @@ class Admission:
         """What mutating webhooks make of an object that is to be created."""
         if not self._may_ask(CREATE, resource, ""):
             return obj
-        return self._changed(self._write(CREATE, resource, obj, None, "", dry_run), 0)
+        changed: Object = self._changed(self._write(CREATE, resource, obj, None, "", dry_run), 0)
+        return changed
 
     def creatable(self, resource: Resource, obj: Object, *, dry_run: bool) -> Object:
         """An object that validating webhooks let be created: the one they saw, with its uid and name."""
         if not self._validating.may_ask(CREATE, resource, ""):
             return obj
-        return self._checked(self._write(CREATE, resource, obj, None, "", dry_run))
+        allowed: Object = self._checked(self._write(CREATE, resource, obj, None, "", dry_run))
+        return allowed
 
     def updated(
         self, resource: Resource, entry: Entry, old: Object, new: Object, subresource: str | None, *, dry_run: bool
@@ -167,7 +170,11 @@ class Admission:
         """What mutating webhooks make of an object that is to be replaced by `new`."""
         if not self._may_ask(UPDATE, resource, subresource or ""):
             return new
-        return self._changed(self._write(UPDATE, resource, new, old, subresource or "", dry_run), entry.version)
+        write = self._write(UPDATE, resource, new, old, subresource or "", dry_run)
+        changed: Object = self._changed(write, entry.version)
+        if changed is not new:
+            _check_name(resource, entry.name, changed)
+        return changed
 
     def updatable(
         self, resource: Resource, old: Object, new: Object, subresource: str | None, *, dry_run: bool
@@ -298,6 +305,16 @@ class Admission:
         if not self._validating.select(write):
             return write.obj
         raise Pending(key, write, mutating=False)
+
+
+def _check_name(resource: Resource, name: str, changed: Object) -> None:
+    """422 when a webhook gave an object another name, or none."""
+    metadata = changed.get("metadata")
+    given = (metadata if isinstance(metadata, dict) else {}).get("name") or ""
+    if given == name:
+        return
+    causes = [] if given else [required("metadata.name", "name or generateName is required")]
+    raise invalid(resource, given, [*causes, invalid_value("metadata.name", given, "field is immutable")])
 
 
 def _copy(obj: Object | None) -> Any:

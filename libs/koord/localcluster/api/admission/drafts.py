@@ -27,6 +27,8 @@ def draft(cluster: "Cluster", resource: Resource, obj: Object, old: Object | Non
     check_shape(resource, copy)
     copy.setdefault("apiVersion", resource.api_version)
     copy.setdefault("kind", resource.kind)
+    if resource.status and not resource.custom:
+        copy.setdefault("status", {})
     filled: Object = msgspec.json.decode(msgspec.json.encode(copy))
     with contextlib.suppress(*_MALFORMED):
         if default := DEFAULTS.get(resource.key):

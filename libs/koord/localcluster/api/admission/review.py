@@ -5,6 +5,7 @@ An answer that breaks the protocol raises `BadAnswer` with the words of the real
 
 import base64
 import binascii
+import string
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from koord.localcluster.api.resources import Route
 from koord.localcluster.clusterapi import ApiError, Object
 
 _GROUP = "admission.k8s.io"
+_BASE64 = frozenset(string.ascii_letters + string.digits + "+/=")
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -161,7 +163,8 @@ def read_patch(verdict: Verdict) -> list[Any]:
     try:
         text = base64.b64decode(verdict.patch, validate=True)
     except (binascii.Error, ValueError):
-        raise BadAnswer("failed to call webhook: illegal base64 data in response.patch") from None
+        at = next((i for i, char in enumerate(verdict.patch) if char not in _BASE64), len(verdict.patch))
+        raise BadAnswer(f"failed to call webhook: illegal base64 data at input byte {at}") from None
     try:
         operations = _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -169,7 +172,9 @@ def read_patch(verdict: Verdict) -> list[Any]:
     if operations is None:
         return []
     if not isinstance(operations, list):
-        raise BadAnswer("received undecodable patch in webhook response: a JSON patch must be a list of operations")
+        what = {dict: "object", str: "string", bool: "bool"}.get(type(operations), "number")
+        why = f"json: cannot unmarshal {what} into Go value of type jsonpatch.Patch"
+        raise BadAnswer(f"received undecodable patch in webhook response: {why}")
     if verdict.patch_type != "JSONPatch" and operations:
         raise BadAnswer(f'unsupported patch type "{verdict.patch_type}"')
     return operations

@@ -11,6 +11,7 @@ import ssl
 from collections import OrderedDict
 
 import aiohttp
+import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from koord.localcluster.api.admission.definitions import ClientConfig
@@ -94,7 +95,7 @@ class Transport:
             if not 200 <= response.status < 300:
                 raise CallFailed(f"failed to call webhook: {_refusal(response, bytes(answer))}")
             if not answer:
-                kind = response.headers.get("Content-Type", "")
+                kind = response.headers.get("Content-Type", "application/json")
                 raise CallFailed(
                     "failed to call webhook: 0-length response with status code:"
                     f" {response.status} and content type: {kind}"
@@ -161,9 +162,11 @@ def _words(error: BaseException) -> str:
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "EOF"
     if isinstance(error, aiohttp.ClientConnectorError):
-        reason = str(error.os_error.strerror or error.os_error)
         if isinstance(error.os_error, ConnectionRefusedError):
-            reason = "connect: connection refused"
+            return f"dial tcp {error.host}:{error.port}: connect: connection refused"
+        if isinstance(error.os_error, ConnectionResetError):
+            return "EOF"  # it does not speak TLS
+        reason = error.os_error.strerror or str(error.os_error) or type(error.os_error).__name__
         return f"dial tcp {error.host}:{error.port}: {reason}"
     return str(error) or type(error).__name__
 
@@ -182,11 +185,28 @@ def _certificate(error: BaseException) -> str:
 
 def _refusal(response: aiohttp.ClientResponse, body: bytes) -> str:
     """What a status that is no success says."""
-    text = body[:_BODY_SHOWN].decode(errors="replace").strip()
+    if message := _status_message(body):
+        return message
     if response.status in _STATUS_WORDS:
         return _STATUS_WORDS[response.status]
-    if not response.content_type.startswith("text/"):
-        text = ""
+    text = ""
+    if response.content_type.startswith("text/"):
+        text = body[:_BODY_SHOWN].decode(errors="replace").strip()
     if response.status >= 500:
-        return f'an error on the server ("{text or "unknown"}") has prevented the request from succeeding'
+        shown = msgspec.json.encode(text or "unknown").decode()
+        return f"an error on the server ({shown}) has prevented the request from succeeding"
     return text or f"the server responded with the status code {response.status}"
+
+
+class _Status(msgspec.Struct):
+    kind: str = ""
+    message: str = ""
+
+
+def _status_message(body: bytes) -> str:
+    """The message of a Kubernetes Status, "" when the body is none."""
+    try:
+        status = msgspec.json.decode(body, type=_Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    return status.message if status.kind == "Status" else ""
