@@ -54,8 +54,9 @@ class App:
         """Answer one ASGI request."""
         if scope["type"] != "http":
             return
+        warnings: list[str] = []
         try:
-            request = await self._read(scope, receive)
+            request = await self._read(scope, receive, warnings)
             response = await self._answer(request)
         except ApiError as error:
             response = _failure(error)
@@ -64,9 +65,9 @@ class App:
         except Exception as error:
             _log.exception("%s %s failed", scope["method"], scope["path"])
             response = _failure(internal(f"{type(error).__name__}: {error}"))
-        await _respond(response, receive, send)
+        await _respond(response, warnings, receive, send)
 
-    async def _read(self, scope: Scope, receive: Receive) -> Request:
+    async def _read(self, scope: Scope, receive: Receive, warnings: list[str]) -> Request:
         accept = content_type = authorization = b""
         for name, value in scope["headers"]:
             if name == b"authorization":
@@ -91,7 +92,7 @@ class App:
                     break
             if len(body) > MAX_BODY:
                 raise too_large(MAX_BODY)
-        return Request(method, path, Query(scope["query_string"]), accept, content_type, body)
+        return Request(method, path, Query(scope["query_string"]), accept, content_type, body, warnings)
 
     async def _answer(self, request: Request) -> Response:
         path = request.path
@@ -143,8 +144,16 @@ def _failure(error: ApiError) -> Response:
 _JSON_HEADERS = [(b"content-type", JSON)]
 
 
-async def _respond(response: Response, receive: Receive, send: Send) -> None:
+def _warning(text: str) -> bytes:
+    """The value of a Warning header: code 299, no agent, the text in quotes."""
+    quoted = "".join(char for char in text if char.isprintable()).replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{quoted}"'.encode()
+
+
+async def _respond(response: Response, warnings: list[str], receive: Receive, send: Send) -> None:
     headers = _JSON_HEADERS if response.content_type is JSON else [(b"content-type", response.content_type)]
+    if warnings:
+        headers = [*headers, *((b"warning", _warning(text)) for text in dict.fromkeys(warnings))]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     if isinstance(response.body, bytes):
         await send({"type": "http.response.body", "body": response.body})

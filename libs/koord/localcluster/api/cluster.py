@@ -29,7 +29,8 @@ from koord.localcluster.api.journal import Journal
 from koord.localcluster.api.recovery import restore
 from koord.localcluster.api.resources import Registry, Resource
 from koord.localcluster.api.rules import CHANGE_VALIDATORS, VALIDATORS
-from koord.localcluster.api.shapes import check_shape
+from koord.localcluster.api.schemas.strict import Report
+from koord.localcluster.api.shapes import check_shape, schema_causes
 from koord.localcluster.api.store import Collection, Store, decode, encode, same_json
 from koord.localcluster.api.validation import validate_metadata, validate_metadata_change, validate_node
 from koord.localcluster.api.watchcache import Entry
@@ -123,9 +124,17 @@ class Cluster:
 
     # --- writing
 
-    def create(self, resource: Resource, namespace: str | None, obj: Object, *, dry_run: bool = False) -> bytes:
+    def create(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        obj: Object,
+        *,
+        dry_run: bool = False,
+        report: Report | None = None,
+    ) -> bytes:
         """Create an object (the dict becomes the server's); answers it as stored."""
-        check_shape(resource, obj)
+        proven = check_shape(resource, obj, report=report)
         collection = self.collection(resource)
         metadata = obj["metadata"]
         self._settle_type(resource, obj)
@@ -152,6 +161,8 @@ class Cluster:
         causes = validate_metadata(resource, metadata)
         if validator := VALIDATORS.get(resource.key):
             causes.extend(validator(obj))
+        if not proven:
+            causes.extend(schema_causes(resource, obj, version=report.version if report else ""))
         if causes:
             raise invalid(resource, name, causes)
         if resource.status and resource.key not in _STATUS_AT_CREATION:
@@ -180,16 +191,19 @@ class Cluster:
         *,
         subresource: str | None = None,
         dry_run: bool = False,
+        report: Report | None = None,
     ) -> bytes:
         """Replace an object, or its status; answers it as stored."""
-        check_shape(resource, obj)
+        proven = check_shape(resource, obj, report=report)
         entry = self.find(resource, namespace, name)
         self._settle_type(resource, obj)
         self._settle_namespace(resource, namespace, obj["metadata"], existing=True)
         if resource.custom and not obj["metadata"].get("resourceVersion"):
             cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
             raise invalid(resource, name, [cause])
-        return self.update(resource, entry, decode(entry), obj, subresource=subresource, dry_run=dry_run)
+        return self.update(
+            resource, entry, decode(entry), obj, subresource=subresource, dry_run=dry_run, proven=proven
+        )
 
     def patch(
         self,
@@ -200,14 +214,15 @@ class Cluster:
         *,
         subresource: str | None = None,
         dry_run: bool = False,
+        report: Report | None = None,
     ) -> bytes:
         """Change an object by a function that returns a changed copy (it must not touch its argument)."""
         entry = self.find(resource, namespace, name)
         old = decode(entry)
         new = apply(old)
-        check_shape(resource, new, old)
+        proven = check_shape(resource, new, old, report)
         self._settle_type(resource, new)
-        return self.update(resource, entry, old, new, subresource=subresource, dry_run=dry_run)
+        return self.update(resource, entry, old, new, subresource=subresource, dry_run=dry_run, proven=proven)
 
     def update(
         self,
@@ -218,9 +233,11 @@ class Cluster:
         *,
         subresource: str | None = None,
         dry_run: bool = False,
+        proven: bool = False,
     ) -> bytes:
         """Write `new` over `old` (the decoded `entry`) by the rules of the resource; answers the object as stored.
 
+        `proven`: `check_shape` has said that the object keeps its schema's rules.
         A write that changes nothing makes no version and no event, as in Kubernetes.
         """
         sent, before = new["metadata"], old["metadata"]
@@ -237,7 +254,7 @@ class Cluster:
         for field in _FIXED:
             _carry(metadata, before, field)
         metadata["resourceVersion"] = before["resourceVersion"]
-        self._check_change(resource, entry, old, result, subresource)
+        self._check_change(resource, entry, old, result, subresource, proven=proven)
         if (resource.generation or resource.custom) and subresource is None and _desired_differs(resource, old, result):
             metadata["generation"] = before.get("generation", 0) + 1
         if same_json(result, entry.raw):
@@ -331,7 +348,14 @@ class Cluster:
             raise modified(resource, entry.name)
 
     def _check_change(
-        self, resource: Resource, entry: Entry, old: Object, result: Object, subresource: str | None
+        self,
+        resource: Resource,
+        entry: Entry,
+        old: Object,
+        result: Object,
+        subresource: str | None,
+        *,
+        proven: bool,
     ) -> None:
         causes: list[Cause] = validate_metadata_change(result["metadata"], old["metadata"])
         if subresource is None:
@@ -345,6 +369,8 @@ class Cluster:
                 crds.prepare(result, self.clock.now())
         elif resource.key == "nodes":
             causes.extend(validate_node(result))
+        if not proven and resource.custom:
+            causes.extend(schema_causes(resource, result, old, subresource=subresource))
         if causes:
             raise invalid(resource, entry.name, causes)
 

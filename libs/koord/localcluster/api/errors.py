@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from koord.localcluster.api.resources import Resource
 from koord.localcluster.clusterapi import ApiError, Object
 
@@ -95,6 +97,14 @@ def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> ApiError:
         details["group"] = resource.group
     details["causes"] = [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
     return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', details)
+
+
+def invalid_patch(patched: object, why: str) -> ApiError:
+    """422: a patch whose result cannot be read as an object of its kind."""
+    text = msgspec.json.encode(patched).decode().replace("\\", "\\\\").replace('"', '\\"')
+    message = f'Invalid value: "{text}": {why}'
+    causes = [{"reason": "FieldValueInvalid", "message": message, "field": "patch"}]
+    return ApiError(422, "Invalid", f' "" is invalid: patch: {message}', {"causes": causes})
 
 
 def bad_request(message: str) -> ApiError:

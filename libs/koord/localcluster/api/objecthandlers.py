@@ -21,6 +21,7 @@ from koord.localcluster.api.requests import (
     wanted_view,
 )
 from koord.localcluster.api.resources import Route
+from koord.localcluster.api.schemas.requesting import report_of
 from koord.localcluster.api.selecting import compile_match, select
 from koord.localcluster.api.store import encode
 from koord.localcluster.api.watching import WatchPlan, Writer
@@ -123,13 +124,17 @@ class ObjectHandlers:
 
     def _create(self, request: Request, target: Target) -> Response:
         resource = target.route.resource
-        obj = self._inward(target, decode_object(request))
+        decoded = decode_object(request)
+        report = report_of(request, target.route, decoded)
+        obj = self._inward(target, decoded)
         view = wanted_view(request.accept)
-        raw = self._cluster.create(resource, target.namespace, obj, dry_run=request.query.dry_run)
+        raw = self._cluster.create(resource, target.namespace, obj, dry_run=request.query.dry_run, report=report)
         return render(target.route, raw, view, request.query, 201)
 
     def _replace(self, request: Request, target: Target, subresource: str | None = None) -> Response:
-        obj = self._inward(target, decode_object(request))
+        decoded = decode_object(request)
+        report = report_of(request, target.route, decoded)
+        obj = self._inward(target, decoded)
         raw = self._cluster.replace(
             target.route.resource,
             target.namespace,
@@ -137,13 +142,16 @@ class ObjectHandlers:
             obj,
             subresource=subresource,
             dry_run=request.query.dry_run,
+            report=report,
         )
         return render(target.route, raw, wanted_view(request.accept), request.query)
 
     def _patch(self, request: Request, target: Target, subresource: str | None = None) -> Response:
         route = target.route
         media = media_type(request.content_type)
-        apply = applier(route.resource, media, None if media == APPLY_PATCH else decode_json(request.body))
+        decoded = None if media == APPLY_PATCH else decode_json(request.body)
+        report = None if media == APPLY_PATCH else report_of(request, route, decoded)
+        apply = applier(route.resource, media, decoded)
         if route.outward is not None and route.inward is not None:
             stored, outward, inward = apply, route.outward, route.inward
 
@@ -157,6 +165,7 @@ class ObjectHandlers:
             apply,
             subresource=subresource,
             dry_run=request.query.dry_run,
+            report=report,
         )
         return render(route, raw, wanted_view(request.accept), request.query)
 

@@ -73,7 +73,10 @@ class Query:
 
 
 class Request(NamedTuple):
-    """A request after authentication; `path` is split at slashes, without the leading empty part."""
+    """A request after authentication; `path` is split at slashes, without the leading empty part.
+
+    `warnings` is for whoever handles the request to add to: the answer, a refusal too, carries them as headers.
+    """
 
     method: str
     path: list[str]
@@ -81,6 +84,7 @@ class Request(NamedTuple):
     accept: bytes
     content_type: bytes
     body: bytes
+    warnings: list[str]
 
 
 class Response(NamedTuple):

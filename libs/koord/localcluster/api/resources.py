@@ -41,8 +41,8 @@ class Resource:
 
     `key` is the plural with its group (`jobs.batch`). `fields` are the field selectors besides metadata.name and
     metadata.namespace, each with its path. `generation`: metadata.generation counts changes of everything but metadata
-    and status. `status`: status is a sub-resource, so a plain write cannot change it. `schemas`: by version, of a custom
-    resource (`schemas.lookup` knows those of built-in kinds).
+    and status. `status`: status is a sub-resource, so a plain write cannot change it. `schemas`: by version, of custom
+    resources (`schemas.lookup` knows those of built-in kinds). `readers`: what `shapes` has compiled, by version.
     """
 
     group: str
@@ -62,6 +62,7 @@ class Resource:
     singular: str = ""
     list_kind: str = ""
     schemas: dict[str, Schema] = field(default_factory=dict)
+    readers: dict[str, Any] = field(default_factory=dict)
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
