@@ -191,6 +191,14 @@ def builtin_resources() -> list[Resource]:
         Resource("coordination.k8s.io", "v1", "leases", "Lease"),
         Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
         Resource(
+            "networking.k8s.io",
+            "v1",
+            "networkpolicies",
+            "NetworkPolicy",
+            short_names=("netpol",),
+            generation=True,
+        ),
+        Resource(
             "policy",
             "v1",
             "poddisruptionbudgets",
