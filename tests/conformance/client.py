@@ -26,7 +26,7 @@ APPLY = "application/apply-patch+yaml"
 
 
 class Answer(NamedTuple):
-    """`body` is decoded JSON, or text when it is none; `raw` are the bytes."""
+    """`body` is decoded JSON (of a watch that ended, its events), or text when it is none; `raw` are the bytes."""
 
     status: int
     body: Any
@@ -117,9 +117,7 @@ class Client:
             method, self._url(path, params), data=data, headers=sent, allow_redirects=False
         ) as response:
             raw = await response.read()
-            kind = response.headers.get("Content-Type", "")
-            parsed = json.loads(raw) if kind.startswith("application/json") and raw else raw.decode(errors="replace")
-            return Answer(response.status, parsed, response.headers, raw)
+            return Answer(response.status, _decoded(raw, response), response.headers, raw)
 
     async def get(self, path: str, **params: Any) -> Answer:
         """GET with these query parameters."""
@@ -152,6 +150,15 @@ class Client:
             yield Watch(response)
         finally:
             response.close()
+
+
+def _decoded(raw: bytes, response: aiohttp.ClientResponse) -> Any:
+    if not raw or not response.headers.get("Content-Type", "").startswith("application/json"):
+        return raw.decode(errors="replace")
+    try:
+        return json.loads(raw)
+    except json.JSONDecodeError:
+        return [json.loads(line) for line in raw.splitlines()]
 
 
 async def until(condition: Callable[[], Awaitable[T]], seconds: float = DEADLINE) -> T:

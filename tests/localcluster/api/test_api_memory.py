@@ -17,8 +17,9 @@ from koord.localcluster.api.app import App
 from koord.localcluster.api.builtin import EVENTS, PODS
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.expiry import EventExpiry
-from koord.localcluster.api.listing import Pager
+from koord.localcluster.api.listing import Page, Pager, list_page
 from koord.localcluster.api.pods import bind
+from koord.localcluster.api.requests import Query
 from koord.localcluster.api.watchcache import WatchCache
 from koord.localcluster.clusterapi import Object
 from tests.localcluster.api.rig import Client, Server, pod
@@ -125,15 +126,18 @@ async def test_a_begun_list_goes_without_a_next_one(plain: Cluster, monkeypatch:
         plain.create(PODS, "default", pod(name))
     now = 1_000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    pager = Pager()
-    page = pager.first(plain.collection(PODS).entries(), 1, 2, "pods")
-    assert page.token is not None
-    now += 299.0
-    pager.tidy()
-    assert [entry.name for entry in pager.further(page.token, 2, "pods").entries] == ["c"]
-    now += 9.0
-    pager.tidy()
-    assert [entry.name for entry in pager.further(page.token, 2, "pods").entries] == ["c"]
+    pager, collection = Pager(), plain.collection(PODS)
+
+    def page(query: str) -> Page:
+        return list_page(plain.store, pager, collection, None, None, Query(query.encode()))
+
+    first = page("limit=2")
+    assert first.token is not None
+    for seconds in (299.0, 9.0):
+        now += seconds
+        pager.tidy()
+        assert [entry.name for entry in page(f"limit=2&continue={first.token}").entries] == ["c"]
+        assert pager._entries == 3
     now += 11.0
     pager.tidy()
     assert not pager._held and not pager._entries

@@ -123,9 +123,21 @@ def forbidden(resource: Resource, name: str, why: str) -> ApiError:
     return ApiError(403, "Forbidden", message, _details(resource, name))
 
 
-def method_not_allowed() -> ApiError:
+def namespace_terminating(resource: Resource, name: str, namespace: str) -> ApiError:
+    """403: nothing is created in a namespace that is being deleted."""
+    error = forbidden(
+        resource, name, f"unable to create new content in namespace {namespace} because it is being terminated"
+    )
+    cause = {"reason": "NamespaceTerminating", "message": f"namespace {namespace} is being terminated"}
+    causes = [{**cause, "field": "metadata.namespace"}]
+    return ApiError(error.code, error.reason, error.message, {**(error.details or {}), "causes": causes})
+
+
+def method_not_allowed(
+    message: str = "the server does not allow this method on the requested resource",
+) -> ApiError:
     """405: the resource has no such verb."""
-    return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+    return ApiError(405, "MethodNotAllowed", message, {})
 
 
 def not_acceptable(supported: str) -> ApiError:
@@ -152,6 +164,38 @@ def expired(message: str = "The provided continue parameter is too old or not va
     return ApiError(410, "Expired", message)
 
 
+class ListExpired(ApiError):
+    """A list that was begun cannot be gone on with; `token` goes on in the present instead."""
+
+    def __init__(self, message: str, token: str) -> None:
+        super().__init__(410, "Expired", message)
+        self.token = token
+
+    def status(self) -> Object:
+        """The Status, with the token where a list has it."""
+        return {**super().status(), "metadata": {"continue": self.token}}
+
+
+def list_expired(token: str) -> ApiError:
+    """410: what a continue token rests on is no longer held."""
+    message = (
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list without"
+        " the continue parameter, or use the continue token in this response to retrieve the remainder of the results."
+        " Continuing with the provided token results in an inconsistent list - objects that were created, modified, or"
+        " deleted between the time the first chunk was returned and now may show up in the list."
+    )
+    return ListExpired(message, token)
+
+
+def invalid_options(kind: str, causes: Sequence[Cause]) -> ApiError:
+    """422: the parameters of a request (`ListOptions`, `CreateOptions`, ...) break rules."""
+    words = [f"{cause.field}: {cause.message}" for cause in causes]
+    text = words[0] if len(words) == 1 else "[" + ", ".join(words) + "]"
+    listed = [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
+    details: Object = {"group": "meta.k8s.io", "kind": kind, "causes": listed}
+    return ApiError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {text}', details)
+
+
 def too_old(asked: int, oldest: int) -> ApiError:
     """410 for a watch whose start is no longer held."""
     return ApiError(410, "Expired", f"too old resource version: {asked} ({oldest})")
@@ -163,7 +207,7 @@ def version_too_large(asked: int, current: int) -> ApiError:
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,
     }
-    return ApiError(504, "Timeout", f"Too large resource version: {asked}, current: {current}", details)
+    return ApiError(504, "Timeout", f"Timeout: Too large resource version: {asked}, current: {current}", details)
 
 
 def insufficient_storage(why: str) -> ApiError:

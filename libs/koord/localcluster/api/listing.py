@@ -1,56 +1,67 @@
-"""Lists: consistent pages, and what a resource version means for a list."""
+"""Lists: consistent pages, and what a resource version means for a list.
+
+A continue token says, as Kubernetes' own, at which version a list was begun and after which object it goes on; nothing
+else belongs to it. So a page is the list as it was at that version: taken from what `Pager` holds of the lists that
+were begun, or made again from the changes since.
+"""
 
 import base64
 import binascii
 import time
+from bisect import bisect_left
 from collections import OrderedDict
 from typing import NamedTuple
 
 import msgspec
 
-from koord.localcluster.api.errors import bad_request, expired
+from koord.localcluster.api.errors import bad_request, expired, list_expired
+from koord.localcluster.api.listoptions import ListOptions
 from koord.localcluster.api.requests import Query
 from koord.localcluster.api.selecting import select
-from koord.localcluster.api.store import Collection, Snapshot, Store
+from koord.localcluster.api.store import Collection, Snapshot, Store, place
 from koord.localcluster.api.watchcache import Match
+from koord.localcluster.clusterapi import ApiError
 
 _SNAPSHOT_SECONDS = 300.0
 _FINISHED_SECONDS = 10.0
 _HELD_ENTRIES = 200_000
+_TOKEN_VERSION = "meta.k8s.io/v1"
+_NOW = -1
 
 
 class Page(NamedTuple):
-    """Some entries of a list; `token` continues it (None at the end) and `remaining` counts what is left."""
+    """Some entries of a list; `token` continues it (None at the end).
+
+    `remaining` counts what is left, None where Kubernetes does not count: lists with selectors.
+    """
 
     entries: Snapshot
     version: int
     token: str | None
-    remaining: int
+    remaining: int | None
 
 
 class _Token(msgspec.Struct):
-    snapshot: int
-    start: int
-    key: str
+    v: str
+    rv: int
+    start: str
 
 
 class _Held(NamedTuple):
     entries: Snapshot
-    version: int
-    key: str
     until: float
 
 
 class Pager:
-    """Cuts lists into pages. A list that was begun is held for five minutes, and ten seconds after its last page.
+    """Holds the lists that were begun, each under what it is a list of and its version.
 
-    Held are references, but they keep alive what was changed since: so only the newest lists, and not too many entries.
+    They are held for five minutes, and ten seconds after their last page. Held are references, but they keep alive what
+    was changed since: so only the newest lists, and not too many entries.
     """
 
     def __init__(self) -> None:
-        self._held: OrderedDict[int, _Held] = OrderedDict()
+        self._held: OrderedDict[tuple[str, int], _Held] = OrderedDict()
         self._entries = 0
-        self._next = 0
 
     def tidy(self) -> None:
         """Let go of lists that are held no longer; to be called now and then, as there may be no next list."""
@@ -58,54 +69,53 @@ class Pager:
 
     def _make_room(self, wanted: int) -> None:
         now = time.monotonic()
-        for number in [number for number, held in self._held.items() if held.until < now]:
-            self._entries -= len(self._held.pop(number).entries)
+        for at in [at for at, held in self._held.items() if held.until < now]:
+            self._entries -= len(self._held.pop(at).entries)
         while self._held and self._entries + wanted > _HELD_ENTRIES:
             self._entries -= len(self._held.popitem(last=False)[1].entries)
 
-    def first(self, entries: Snapshot, version: int, limit: int, key: str) -> Page:
-        """The first page of a list; everything when `limit` is 0."""
-        if not limit or len(entries) <= limit:
+    def find(self, key: str, version: int) -> Snapshot | None:
+        """A list that was begun, None when it is held no longer."""
+        held = self._held.get((key, version))
+        return None if held is None or held.until < time.monotonic() else held.entries
+
+    def hold(self, key: str, version: int, entries: Snapshot, *, finished: bool) -> None:
+        """Hold a list of which a page was given; `finished`: it was the last one (which may be asked for again)."""
+        known = self._held.pop((key, version), None)
+        if known is not None:
+            self._entries -= len(known.entries)
+        elif finished:
             self._make_room(0)
-            return Page(entries, version, None, 0)
+            return
         self._make_room(len(entries))
-        self._next += 1
-        self._held[self._next] = _Held(entries, version, key, time.monotonic() + _SNAPSHOT_SECONDS)
+        seconds = _FINISHED_SECONDS if finished else _SNAPSHOT_SECONDS
+        self._held[key, version] = _Held(entries, time.monotonic() + seconds)
         self._entries += len(entries)
-        return self._cut(self._next, 0, limit)
-
-    def further(self, token: str, limit: int, key: str) -> Page:
-        """The page at a token; 410 when the list is held no longer, 400 for a token of something else."""
-        try:
-            text = base64.urlsafe_b64decode(token.encode("ascii"))
-            at = msgspec.json.decode(text, type=_Token)
-        except (binascii.Error, msgspec.DecodeError, UnicodeError, ValueError) as error:
-            raise bad_request("continue key is not valid") from error
-        held = self._held.get(at.snapshot)
-        if held is None or held.until < time.monotonic():
-            raise expired("The provided continue parameter is too old to display a consistent list result")
-        if held.key != key or at.key != key or not 0 <= at.start < len(held.entries):
-            raise bad_request("continue key is not valid: it belongs to another list")
-        return self._cut(at.snapshot, at.start, limit or len(held.entries))
-
-    def _cut(self, snapshot: int, start: int, limit: int) -> Page:
-        held = self._held[snapshot]
-        end = start + limit
-        page, left = held.entries[start:end], max(0, len(held.entries) - end)
-        if not left:
-            self._held[snapshot] = held._replace(until=time.monotonic() + _FINISHED_SECONDS)
-            return Page(page, held.version, None, 0)
-        token = base64.urlsafe_b64encode(msgspec.json.encode(_Token(snapshot, end, held.key))).decode()
-        return Page(page, held.version, token, left)
 
 
-def read_version(text: str) -> int | None:
-    """A resource version as a number, None when absent; 400 when it is none."""
-    if text == "":
-        return None
-    if not (text.isascii() and text.isdigit()):
-        raise bad_request(f"Invalid value: {text!r}: resourceVersion must be a number")
-    return int(text)
+def _encoded(version: int, start: str) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(_Token(_TOKEN_VERSION, version, start))).rstrip(b"=").decode()
+
+
+def _read_token(text: str) -> _Token:
+    try:
+        raw = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        token = msgspec.json.decode(raw, type=_Token)
+    except (binascii.Error, msgspec.DecodeError, UnicodeError, ValueError) as error:
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+    if token.v != _TOKEN_VERSION:
+        raise bad_request(
+            "invalid continue token: continue key is not valid: server does not recognize this encoded version"
+            f' "{token.v}"'
+        )
+    if token.rv == 0:
+        raise bad_request(
+            "invalid continue token: continue key is not valid: incorrect encoded start resourceVersion"
+            f" (version {token.v})"
+        )
+    if not token.start or token.start.startswith("/") or ".." in token.start.split("/"):
+        raise bad_request(f'invalid continue token: continue key is not valid: "{token.start}"')
+    return token
 
 
 def list_page(
@@ -117,26 +127,73 @@ def list_page(
     query: Query,
 ) -> Page:
     """The page that a list request asks for."""
-    limit = query.number("limit") or 0
-    token, exact = query.text("continue"), query.text("resourceVersionMatch")
-    version = read_version(query.text("resourceVersion"))
-    if exact not in ("", "Exact", "NotOlderThan"):
-        raise bad_request(f"resourceVersionMatch: Unsupported value: {exact!r}: supported: 'Exact', 'NotOlderThan'")
-    if exact and version is None:
-        raise bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided")
-    if exact == "Exact" and version == 0:
-        raise bad_request('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
+    options = ListOptions(query)
+    version = options.version
     selectors = (query.text("labelSelector"), query.text("fieldSelector"))
-    key = "\n".join((collection.resource.key, namespace or "", *selectors))
-    if token:
-        if exact or version:
-            raise bad_request("resourceVersion and resourceVersionMatch are forbidden when continue is provided")
-        return pager.further(token, limit, key)
+    lists = _Lists(
+        store, pager, collection, namespace, match, "\n".join((collection.resource.key, namespace or "", *selectors))
+    )
+    if options.token:
+        token = _read_token(options.token)
+        if version:
+            raise bad_request("specifying resource version is not allowed when using continue")
+        at = store.version if token.rv == _NOW else token.rv
+        return lists.page(lists.begun(at, token.start), at, options.limit, token.start)
     if version:
         store.check_version(version)
-        # Only the present is held as a whole: an exact past is served if nothing changed since.
-        if exact == "Exact" and version < collection.changed:
-            raise expired(f"The resourceVersion for the provided list is too old: {version} ({collection.changed})")
-    entries = select(collection.entries(namespace), match)
-    answered = version if exact == "Exact" and version else store.version
-    return pager.first(entries, answered, limit, key)
+    if options.exact and version:
+        return lists.page(lists.past(version), version, options.limit)
+    # Whoever takes any version is answered from memory by Kubernetes, and that gives no pages.
+    return lists.page(lists.present(), store.version, 0 if version == 0 else options.limit)
+
+
+class _Lists(NamedTuple):
+    """The lists of one collection with one selection, at any version."""
+
+    store: Store
+    pager: Pager
+    collection: Collection
+    namespace: str | None
+    match: Match | None
+    key: str
+
+    def present(self) -> Snapshot:
+        """All of it, now."""
+        return select(self.collection.entries(self.namespace), self.match)
+
+    def past(self, version: int) -> Snapshot:
+        """All of it as it was at a version; 410 when that is no longer known."""
+        try:
+            return select(self.collection.entries_at(self.namespace, version), self.match)
+        except ApiError as error:
+            raise expired("The resourceVersion for the provided list is too old.") from error
+
+    def begun(self, version: int, start: str) -> Snapshot:
+        """All of a list that was begun at a version; 410 with a token that goes on in the present when it is gone."""
+        held = self.pager.find(self.key, version)
+        if held is not None:
+            return held
+        try:
+            self.store.check_version(version)
+            return select(self.collection.entries_at(self.namespace, version), self.match)
+        except ApiError as error:
+            if error.code != 410:
+                raise
+            raise list_expired(_encoded(_NOW, start)) from error
+
+    def page(self, whole: Snapshot, version: int, limit: int, start: str = "") -> Page:
+        """A page of a list, after what `start` says."""
+        first = bisect_left(whole, self._prefix + start, key=place) if start else 0
+        end = first + limit if limit else len(whole)
+        finished = end >= len(whole)
+        self.pager.hold(self.key, version, whole, finished=finished)
+        if finished:
+            return Page(whole[first:] if first else whole, version, None, None)
+        # Nothing sorts between a name and the same with a zero byte behind it.
+        token = _encoded(version, place(whole[end - 1]).removeprefix(self._prefix) + "\0")
+        return Page(whole[first:end], version, token, len(whole) - end if self.match is None else None)
+
+    @property
+    def _prefix(self) -> str:
+        """What the tokens leave out: they are relative to what is listed."""
+        return "" if self.namespace is None and self.collection.resource.namespaced else f"{self.namespace or ''}/"

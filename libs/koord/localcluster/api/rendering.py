@@ -47,7 +47,8 @@ def list_metadata(page: Page) -> Object:
     metadata: Object = {"resourceVersion": str(page.version)}
     if page.token:
         metadata["continue"] = page.token
-        metadata["remainingItemCount"] = page.remaining
+        if page.remaining is not None:
+            metadata["remainingItemCount"] = page.remaining
     return metadata
 
 

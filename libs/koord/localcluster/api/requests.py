@@ -1,5 +1,6 @@
 """One HTTP request, as far as the API cares: where it points, what it asks for, in what form it wants the answer."""
 
+import re
 from collections.abc import AsyncIterator
 from enum import Enum
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 _decode = msgspec.json.Decoder().decode
+_WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
 class View(Enum):
@@ -30,35 +32,34 @@ class View(Enum):
 
 
 class Query:
-    """The query of a request. Names are the API's (`labelSelector`); of a repeated name the last value counts."""
+    """The query of a request. Names are the API's (`labelSelector`); of a repeated name the first value counts."""
 
     __slots__ = ("_values",)
 
     def __init__(self, text: bytes) -> None:
-        self._values = dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True)) if text else {}
+        self._values: dict[str, str] = {}
+        if text:
+            for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
+                self._values.setdefault(name, value)
 
     def text(self, name: str) -> str:
         """A value, "" when absent."""
         return self._values.get(name, "")
 
     def flag(self, name: str) -> bool | None:
-        """A boolean in the spellings that clients use (`1`, `true`, `True`), None when absent."""
+        """A boolean as Kubernetes reads it: all is true but `0` and `false`. None when absent."""
         value = self._values.get(name)
         if value is None:
             return None
-        if value in ("", "0", "f", "F", "false", "False", "FALSE"):
-            return False
-        if value in ("1", "t", "T", "true", "True", "TRUE"):
-            return True
-        raise bad_request(f"{name}: {value!r} is no boolean")
+        return value != "0" and value.lower() != "false"
 
     def number(self, name: str) -> int | None:
-        """A whole number that is not negative, None when absent."""
+        """A whole number, None when absent."""
         value = self._values.get(name)
-        if value is None or value == "":
+        if value is None:
             return None
-        if not (value.isascii() and value.isdigit()):
-            raise bad_request(f"{name}: {value!r} is no whole number")
+        if not _WHOLE.fullmatch(value):
+            raise bad_request(f'strconv.ParseInt: parsing "{value}": invalid syntax')
         return int(value)
 
     @property

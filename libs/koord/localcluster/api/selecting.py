@@ -31,10 +31,7 @@ def compile_match(resource: Resource, label_selector: str | None, field_selector
         elif field in known:
             checks.append((known[field], equal, value))
         else:
-            raise bad_request(
-                f"Unable to find {resource.key!r} that match label selector {label_selector or ''!r}, "
-                f"field selector {field_selector!r}: field label not supported: {field}"
-            )
+            raise bad_request(_not_offered(resource, field))
     empty: dict[str, str] = {}
     matches = labels.matches if labels is not None else None
 
@@ -46,6 +43,18 @@ def compile_match(resource: Resource, label_selector: str | None, field_selector
         return matches is None or matches(labels or empty)
 
     return match
+
+
+# Kinds with field selectors of their own say this differently from those without; these have no fields of that sort here.
+_WITH_FIELDS = ("replicationcontrollers", "services")
+
+
+def _not_offered(resource: Resource, field: str) -> str:
+    if resource.key == "jobs.batch":
+        return f'field label "{field}" not supported for Job'
+    if resource.fields or resource.custom or resource.key in _WITH_FIELDS:
+        return f"field label not supported: {field}"
+    return f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
 def select(entries: list[Entry], match: Match | None) -> list[Entry]:

@@ -7,10 +7,12 @@ and so atomic on the event loop.
 import time
 from collections.abc import Callable, Iterator
 from sys import intern
+from types import EllipsisType
 from typing import Any
 
 import msgspec
 
+from koord.localcluster.api.apply.writers import Writers
 from koord.localcluster.api.errors import too_old, version_too_large
 from koord.localcluster.api.journal import Journal
 from koord.localcluster.api.owners import OwnerIndex
@@ -50,6 +52,11 @@ def same_json(value: Any, raw: bytes) -> bool:
     return len(encoded) == len(raw) and _encode_sorted(value) == _encode_sorted(_decode(raw))
 
 
+def place(entry: Entry) -> str:
+    """Where an object comes in lists: the order of etcd's keys, in which `a-b/x` comes before `a/x`."""
+    return f"{entry.namespace}/{entry.name}"
+
+
 class Collection:
     """The objects of one resource: namespace -> name -> entry (namespace "" when cluster-scoped)."""
 
@@ -58,7 +65,7 @@ class Collection:
         self.resource = resource
         self._store = store
         self.objects: dict[str, dict[str, Entry]] = {}
-        self.cache = WatchCache(version)
+        self.cache = WatchCache(version, current=self.get)
         self.changed = version
         self.count = 0
         self._order: dict[str, list[str]] = {}
@@ -71,11 +78,27 @@ class Collection:
         return names.get(name) if names is not None else None
 
     def entries(self, namespace: str | None = None) -> Snapshot:
-        """All objects (of one namespace), ordered by namespace and name; the list is the caller's."""
+        """All objects (of one namespace), in the order of `place`; the list is the caller's."""
         if namespace is not None:
             names = self.objects.get(namespace)
             return [names[name] for name in self._sorted(namespace)] if names else []
-        return [self.objects[space][name] for space in sorted(self.objects) for name in self._sorted(space)]
+        spaces = sorted(self.objects, key=lambda space: space + "/")
+        return [self.objects[space][name] for space in spaces for name in self._sorted(space)]
+
+    def entries_at(self, namespace: str | None, version: int) -> Snapshot:
+        """The same as it was at a version; 410 when the changes since are no longer held."""
+        before: dict[tuple[str, str], Entry | None] = {}
+        for change in self.cache.since(version):
+            entry = change.entry
+            if namespace is None or entry.namespace == namespace:
+                before.setdefault((entry.namespace, entry.name), change.old)
+        entries = self.entries(namespace)
+        if not before:
+            return entries
+        entries = [entry for entry in entries if (entry.namespace, entry.name) not in before]
+        entries.extend(old for old in before.values() if old is not None)
+        entries.sort(key=place)
+        return entries
 
     def _sorted(self, namespace: str) -> list[str]:
         order = self._order.get(namespace)
@@ -83,12 +106,17 @@ class Collection:
             order = self._order[namespace] = sorted(self.objects[namespace])
         return order
 
-    def put(self, obj: Object, version: int) -> Entry:
-        """Store an object whose metadata is complete, stamping the version; 507 when it cannot be kept."""
+    def put(self, obj: Object, version: int, writers: Writers | EllipsisType | None = ...) -> Entry:
+        """Store an object whose metadata is complete, stamping the version; 507 when it cannot be kept.
+
+        writers: whose it is when it has no managedFields; left out, whose it was.
+        """
         metadata = obj["metadata"]
         metadata["resourceVersion"] = str(version)
         old = self.get(metadata.get("namespace", ""), metadata["name"])
-        entry = self._entry(obj, self._store.encode(obj), version, old)
+        if isinstance(writers, EllipsisType):
+            writers = old.writers if old is not None else None
+        entry = self._entry(obj, self._store.encode(obj), version, old, writers)
         journal = self._store.journal
         if journal is not None:
             journal.append(Kind.PUT, version, self.resource.key, entry)
@@ -96,18 +124,18 @@ class Collection:
         self._tell(entry, old)
         return entry
 
-    def restore(self, raw: bytes, version: int, *, announce: bool) -> Object:
+    def restore(self, raw: bytes, version: int, writers: Writers | None = None, *, announce: bool) -> Object:
         """Take in an object as it was stored; with `announce` as a change that watches can still ask for."""
         obj: Object = _decode(raw)
         metadata = obj["metadata"]
         old = self.get(metadata.get("namespace", ""), metadata["name"])
-        entry = self._entry(obj, raw, version, old)
+        entry = self._entry(obj, raw, version, old, writers)
         self._set(entry, old)
         if announce:
             self._tell(entry, old)
         return obj
 
-    def _entry(self, obj: Object, raw: bytes, version: int, old: Entry | None) -> Entry:
+    def _entry(self, obj: Object, raw: bytes, version: int, old: Entry | None, writers: Writers | None) -> Entry:
         metadata = obj["metadata"]
         fields = self._project(obj)
         if old is None:
@@ -120,7 +148,8 @@ class Collection:
         namespace = intern(metadata.get("namespace", ""))
         references = metadata.get("ownerReferences")
         owners = self._store.owners.known(references) if references else None
-        return Entry(namespace, name, uid, version, raw, labels, fields, "deletionTimestamp" in metadata, owners)
+        deleting = "deletionTimestamp" in metadata
+        return Entry(namespace, name, uid, version, raw, labels, fields, deleting, owners, writers)
 
     def _labels(self, metadata: Object) -> dict[str, str] | None:
         """The labels, the same dict for objects that have the same ones: it is often larger than what is in it."""
@@ -150,10 +179,7 @@ class Collection:
             listener(self.resource, entry, old)
 
     def _tell(self, entry: Entry, old: Entry | None) -> None:
-        if old is None:
-            self.cache.append(Change("ADDED", entry, None, None))
-        else:
-            self.cache.append(Change("MODIFIED", entry, old.labels, old.fields))
+        self.cache.append(Change("ADDED" if old is None else "MODIFIED", entry, old))
 
     def remove(self, entry: Entry, obj: Object, version: int) -> Entry:
         """Take an object out; the last state that watchers see carries the version of the deletion. 507 as `put`."""
@@ -186,7 +212,7 @@ class Collection:
         self._order.pop(entry.namespace, None)
         self.count -= 1
         self.changed = last.version
-        self.cache.append(Change("DELETED", last, entry.labels, entry.fields))
+        self.cache.append(Change("DELETED", last, entry))
         self._store.owners.remove(self.resource.key, entry)
         for listener in self._store.listeners:
             listener(self.resource, None, last)

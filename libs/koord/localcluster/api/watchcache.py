@@ -10,11 +10,12 @@ import asyncio
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from koord.localcluster.api.apply.writers import Writers
 from koord.localcluster.api.errors import expired, too_old
 from koord.localcluster.clusterapi import EventType
 
@@ -39,7 +40,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """One state of one object: its JSON as stored and what selectors need. Never changed, only replaced.
 
     `fields` are the values of the resource's field selectors, in the resource's order. `owners` are its owner
-    references, one tuple for all objects that have the same ones; None when there are none.
+    references, one tuple for all objects that have the same ones; None when there are none. `writers` say whose the object
+    is when it has no managedFields.
     """
 
     namespace: str
@@ -51,16 +53,22 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     fields: tuple[str, ...]
     deleting: bool
     owners: tuple[Owner, ...] | None = None
+    writers: Writers | None = None
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """One step of a collection; `old_*` are the selector values before it (None when the object is new)."""
+    """One step of a collection; `old` is the state before it (None when the object is new).
+
+    With it a selector's watcher is told the last state that it saw, and what a collection was before is known.
+    """
 
     type: EventType
     entry: Entry
-    old_labels: dict[str, str] | None
-    old_fields: tuple[str, ...] | None
+    old: Entry | None
 
+
+Current = Callable[[str, str], Entry | None]
+"""namespace, name -> the object's state now."""
 
 Match = Callable[[str, str, dict[str, str] | None, tuple[str, ...]], bool]
 """namespace, name, labels, fields -> whether a selector takes the object."""
@@ -76,6 +84,7 @@ class WatchCache:
         max_bytes: int = MAX_BYTES,
         max_seconds: float = MAX_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        current: Current | None = None,
     ) -> None:
         self._changes: list[Change] = []
         self._versions: list[int] = []
@@ -86,6 +95,7 @@ class WatchCache:
         self._max_bytes = max_bytes
         self._max_seconds = max_seconds
         self._clock = clock
+        self._current = current
         # Where the ring ended, now and then: what lies before such a position is at least as old.
         self._marks: deque[tuple[float, int]] = deque()
         self._mark_due = 0.0
@@ -105,6 +115,9 @@ class WatchCache:
         self._changes.append(change)
         self._versions.append(change.entry.version)
         self._bytes += len(change.entry.raw)
+        if change.old is not None and change.old.version <= self._floor:
+            # Of a state that is in the ring too, as its own change, only one copy is held.
+            self._bytes += len(change.old.raw)
         if len(self._changes) > self._max_changes or self._bytes > self._max_bytes:
             # An eighth at a time: deleting the head of a list moves the rest, so do it rarely.
             self._drop(max(1, len(self._changes) // 8))
@@ -121,8 +134,17 @@ class WatchCache:
             self._drop(old - self._base)
 
     def _drop(self, drop: int) -> None:
+        current = self._current
         for change in self._changes[:drop]:
-            self._bytes -= len(change.entry.raw)
+            entry, old = change.entry, change.old
+            # A state that has a successor stays, as what that one holds of before.
+            stays = (
+                current is not None and change.type != "DELETED" and current(entry.namespace, entry.name) is not entry
+            )
+            if not stays:
+                self._bytes -= len(entry.raw)
+            if old is not None:
+                self._bytes -= len(old.raw)
         self._floor = self._versions[drop - 1]
         del self._changes[:drop]
         del self._versions[:drop]
@@ -151,6 +173,10 @@ class WatchCache:
         if start < 0:
             raise expired("too old resource version: the watcher fell behind the changes held in memory")
         return self._changes[start : start + limit]
+
+    def since(self, version: int) -> Sequence[Change]:
+        """All changes after a version, in order; 410 as `position`."""
+        return self._changes[self.position(version) - self._base :]
 
     async def wait(self, position: int, seconds: float) -> bool:
         """Wait for a change at a position; False after `seconds` without one."""
@@ -219,12 +245,23 @@ class Subscription:
             entry = change.entry
             if namespace is not None and entry.namespace != namespace:
                 continue
-            before = change.old_fields is not None and match(
-                entry.namespace, entry.name, change.old_labels, change.old_fields
-            )
+            old = change.old
+            before = old is not None and match(entry.namespace, entry.name, old.labels, old.fields)
             now = change.type != "DELETED" and match(entry.namespace, entry.name, entry.labels, entry.fields)
             if now:
                 passed.append(("MODIFIED" if before else "ADDED", entry))
-            elif before:
-                passed.append(("DELETED", entry))
+            elif before and old is not None:
+                # Who selects must not see what it did not select: it gets the last state it saw, as of now.
+                passed.append(("DELETED", entry if change.type == "DELETED" else restamped(old, entry.version)))
         return passed
+
+
+def restamped(entry: Entry, version: int) -> Entry:
+    """The same state under another version."""
+    raw = entry.raw.replace(b'"resourceVersion":"%d"' % entry.version, b'"resourceVersion":"%d"' % version)
+    if raw.count(b'"resourceVersion":"%d"' % version) != 1:
+        # The text occurs elsewhere too, perhaps as a reference to another object: look where it stands.
+        obj = msgspec.json.decode(entry.raw)
+        obj["metadata"]["resourceVersion"] = str(version)
+        raw = msgspec.json.encode(obj)
+    return msgspec.structs.replace(entry, version=version, raw=raw)

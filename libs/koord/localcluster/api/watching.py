@@ -4,8 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 
-from koord.localcluster.api.errors import bad_request
-from koord.localcluster.api.listing import read_version
+from koord.localcluster.api.listoptions import ListOptions
 from koord.localcluster.api.rendering import decode_raw, outward
 from koord.localcluster.api.requests import Query, View
 from koord.localcluster.api.resources import Route
@@ -98,32 +97,36 @@ class WatchPlan:
         query: Query,
     ) -> None:
         self._store = store
-        self.bookmarks = query.flag("allowWatchBookmarks") or False
-        initial = query.flag("sendInitialEvents")
-        exact = query.text("resourceVersionMatch")
-        version = read_version(query.text("resourceVersion"))
-        if initial is not None and exact != "NotOlderThan":
-            raise bad_request("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
-        if initial is None and exact:
-            raise bad_request("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
-        if version:
-            store.check_version(version)
+        options = ListOptions(query, watch=True)
+        initial, version = options.initial, options.version
+        self.bookmarks = options.bookmarks
         self.end_mark = bool(initial) and self.bookmarks
         self.initial: Snapshot = []
+        self.refusal: ApiError | None = None
+        self.subscription: Subscription | None = None
         if initial or (initial is None and not version):
             self.initial = select(collection.entries(namespace), match)
             start = store.version
-        elif version:
-            start = version
         else:
-            start = store.version
+            start = version or store.version
         self.start = start
-        self.subscription: Subscription = collection.subscribe(namespace, match, start)
-        timeout = query.number("timeoutSeconds")
-        self.seconds = float(timeout) if timeout else random.uniform(1800, 3600)
+        self.seconds = float(options.seconds) or random.uniform(1800, 3600)
+        try:
+            store.check_version(start)
+            self.subscription = collection.subscribe(namespace, match, start)
+        except ApiError as error:
+            if error.code != 410:
+                raise
+            # Kubernetes says this in the stream, not as its status.
+            self.refusal = error
 
     async def lines(self, writer: Writer) -> AsyncIterator[bytes]:
         """The watch, as chunks of whole lines, until its time is over or it cannot go on."""
+        subscription = self.subscription
+        if subscription is None:
+            if self.refusal is not None:
+                yield writer.error(self.refusal)
+            return
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.seconds
         for start in range(0, len(self.initial), _CHUNK):
@@ -132,10 +135,10 @@ class WatchPlan:
         if self.end_mark:
             yield writer.bookmark(self.start, initial=True)
         next_mark = loop.time() + random.uniform(0.8, 1.0) * BOOKMARK_SECONDS
-        while (now := loop.time()) < deadline and not self.subscription.closed:
+        while (now := loop.time()) < deadline and not subscription.closed:
             until = min(deadline, next_mark) if self.bookmarks else deadline
             try:
-                events = await self.subscription.next(max(0.001, until - now), _CHUNK * 4)
+                events = await subscription.next(max(0.001, until - now), _CHUNK * 4)
             except ApiError as error:
                 yield writer.error(error)
                 return
@@ -143,9 +146,9 @@ class WatchPlan:
                 yield writer.events(events)
             if self.bookmarks and loop.time() >= next_mark:
                 next_mark = loop.time() + BOOKMARK_SECONDS
-                if not events and self.subscription.at_end:
+                if not events and subscription.at_end:
                     yield writer.bookmark(self._store.version)
-                elif self.subscription.version:
-                    yield writer.bookmark(self.subscription.version)
-        if self.bookmarks and self.subscription.at_end:
+                elif subscription.version:
+                    yield writer.bookmark(subscription.version)
+        if self.bookmarks and subscription.at_end:
             yield writer.bookmark(self._store.version)
