@@ -4,13 +4,15 @@ Every operation is synchronous: it happens whole, between two turns of the event
 Both doors, HTTP and in process, end here.
 """
 
-import contextlib
 import random
 import time
 import uuid
 from collections.abc import Callable
 
 from koord.localcluster.api import crds, pods
+from koord.localcluster.api.admission.admission import Admission
+from koord.localcluster.api.apply import ownership
+from koord.localcluster.api.apply.writers import Applied, By
 from koord.localcluster.api.builtin import CRDS, NAMESPACES, register_builtins
 from koord.localcluster.api.defaults import DEFAULTS
 from koord.localcluster.api.errors import (
@@ -18,10 +20,11 @@ from koord.localcluster.api.errors import (
     already_exists,
     bad_request,
     conflict,
-    forbidden,
     invalid,
     invalid_value,
+    method_not_allowed,
     modified,
+    namespace_terminating,
     no_such_path,
     not_found,
 )
@@ -34,7 +37,7 @@ from koord.localcluster.api.shapes import check_shape, schema_causes
 from koord.localcluster.api.store import Collection, Store, decode, encode, same_json
 from koord.localcluster.api.validation import validate_metadata, validate_metadata_change, validate_node
 from koord.localcluster.api.watchcache import Entry
-from koord.localcluster.clusterapi import ApiError, Object
+from koord.localcluster.clusterapi import Object
 
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "koord-system")
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -86,9 +89,12 @@ class Cluster:
         self.clock = Clock()
         self.graceful_pods = graceful_pods
         self.terminating: set[str] = set()
+        self.dying_definitions: set[str] = set()
+        self.store.listeners.append(self._note_deletions)
         register_builtins(self.registry)
         for resource in self.registry.resources.values():
             self.store.open(resource)
+        self.admission = Admission(self)
         if journal is not None:
             restore(self, journal)
         for name in SYSTEM_NAMESPACES:
@@ -132,25 +138,30 @@ class Cluster:
         *,
         dry_run: bool = False,
         report: Report | None = None,
+        by: By = None,
     ) -> bytes:
-        """Create an object (the dict becomes the server's); answers it as stored."""
+        """Create an object (the dict becomes the server's); answers it as stored. `by`: whose it will be."""
         proven = check_shape(resource, obj, report=report)
         collection = self.collection(resource)
         metadata = obj["metadata"]
         self._settle_type(resource, obj)
         self._settle_namespace(resource, namespace, metadata)
+        if self.admission.current is not None:
+            admitted = self.admission.created(resource, obj, dry_run=dry_run)
+            if admitted is not obj:
+                obj, proven = admitted, check_shape(resource, admitted)
+                metadata = obj["metadata"]
+                self._settle_type(resource, obj)
+                self._settle_namespace(resource, namespace, metadata)
+        if resource.custom and resource.key in self.dying_definitions:
+            raise method_not_allowed("create not allowed while custom resource definition is terminating")
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = self._generate_name(collection, metadata)
         name = metadata.get("name", "")
         if metadata.get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
-        for field in (
-            "resourceVersion",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "selfLink",
-            "managedFields",
-        ):
+        given = metadata.pop("managedFields", None)
+        for field in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
             metadata.pop(field, None)
         metadata["uid"] = str(uuid.uuid4())
         metadata["creationTimestamp"] = self.clock.now()
@@ -169,15 +180,22 @@ class Cluster:
             obj.pop("status", None)
         if default := DEFAULTS.get(resource.key):
             default(obj)
+        # What the server puts in from here on is nobody's.
+        entries, writers = ownership.at_creation(resource, obj, given, by, self.clock.now())
+        if entries:
+            metadata["managedFields"] = entries
         if resource.key == "pods":
             pods.prepare(self, obj)
         elif resource is CRDS:
             crds.prepare(obj, self.clock.now())
+        if self.admission.current is not None:
+            obj = self.admission.creatable(resource, obj, dry_run=dry_run)
+            metadata, name = obj["metadata"], obj["metadata"]["name"]
         if collection.get(metadata.get("namespace", ""), name) is not None:
             raise already_exists(resource, name)
         if dry_run:
             return encode(obj)
-        entry = collection.put(obj, self.store.next_version())
+        entry = collection.put(obj, self.store.next_version(), writers)
         if resource is CRDS:
             crds.register(self, obj)
         return entry.raw
@@ -192,6 +210,7 @@ class Cluster:
         subresource: str | None = None,
         dry_run: bool = False,
         report: Report | None = None,
+        by: By = None,
     ) -> bytes:
         """Replace an object, or its status; answers it as stored."""
         proven = check_shape(resource, obj, report=report)
@@ -201,9 +220,8 @@ class Cluster:
         if resource.custom and not obj["metadata"].get("resourceVersion"):
             cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
             raise invalid(resource, name, [cause])
-        return self.update(
-            resource, entry, decode(entry), obj, subresource=subresource, dry_run=dry_run, proven=proven
-        )
+        old = decode(entry)
+        return self.update(resource, entry, old, obj, subresource=subresource, dry_run=dry_run, proven=proven, by=by)
 
     def patch(
         self,
@@ -215,6 +233,7 @@ class Cluster:
         subresource: str | None = None,
         dry_run: bool = False,
         report: Report | None = None,
+        by: By = None,
     ) -> bytes:
         """Change an object by a function that returns a changed copy (it must not touch its argument)."""
         entry = self.find(resource, namespace, name)
@@ -222,7 +241,7 @@ class Cluster:
         new = apply(old)
         proven = check_shape(resource, new, old, report)
         self._settle_type(resource, new)
-        return self.update(resource, entry, old, new, subresource=subresource, dry_run=dry_run, proven=proven)
+        return self.update(resource, entry, old, new, subresource=subresource, dry_run=dry_run, proven=proven, by=by)
 
     def update(
         self,
@@ -234,37 +253,67 @@ class Cluster:
         subresource: str | None = None,
         dry_run: bool = False,
         proven: bool = False,
+        by: By = None,
     ) -> bytes:
         """Write `new` over `old` (the decoded `entry`) by the rules of the resource; answers the object as stored.
 
-        `proven`: `check_shape` has said that the object keeps its schema's rules.
+        `proven`: `check_shape` has said that the object keeps its schema's rules. `by`: who comes to own what changes.
         A write that changes nothing makes no version and no event, as in Kubernetes.
         """
+        if self.admission.current is not None:
+            admitted = self.admission.updated(resource, entry, old, new, subresource, dry_run=dry_run)
+            if admitted is not new:
+                new, proven = admitted, check_shape(resource, admitted, old)
+                self._settle_type(resource, new)
         sent, before = new["metadata"], old["metadata"]
         self._check_preconditions(resource, entry, sent)
         if subresource == "status":
             metadata = dict(before if resource.custom else sent)
             result = {**old, "metadata": metadata}
             _carry(result, new, "status")
+        elif subresource == "finalize":
+            metadata = dict(sent)
+            result = {**new, "metadata": metadata}
+            result["spec"] = dict(result.get("spec") or {})
+            _carry(result, old, "status")
         else:
             metadata = dict(sent)
             result = {**new, "metadata": metadata}
             if resource.status:
                 _carry(result, old, "status")
+            if resource is NAMESPACES:
+                _carry(result, old, "spec")  # its finalizers change by the sub-resource `finalize` alone
         for field in _FIXED:
             _carry(metadata, before, field)
         metadata["resourceVersion"] = before["resourceVersion"]
+        given = metadata.pop("managedFields", None)
+        if tracked := before.get("managedFields"):
+            metadata["managedFields"] = tracked
         self._check_change(resource, entry, old, result, subresource, proven=proven)
         if (resource.generation or resource.custom) and subresource is None and _desired_differs(resource, old, result):
             metadata["generation"] = before.get("generation", 0) + 1
-        if same_json(result, entry.raw):
+        if self.admission.current is not None:
+            self.admission.updatable(resource, old, result, subresource, dry_run=dry_run)
+        same = same_json(result, entry.raw)
+        if same and (given is None or given == tracked) and not isinstance(by, Applied):
             return entry.raw
+        entries, writers = ownership.at_change(
+            resource, old, result, entry.writers, given, by, self.clock.now(), subresource or ""
+        )
+        if same and writers is entry.writers and ownership.same_but_times(entries, tracked):
+            return entry.raw
+        if entries:
+            metadata["managedFields"] = entries
+        else:
+            metadata.pop("managedFields", None)
         if dry_run:
             return encode(result)
-        waits = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds") or resource is NAMESPACES
+        waits = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+        if resource is NAMESPACES:
+            waits = waits or result["spec"].get("finalizers")
         if "deletionTimestamp" in metadata and not waits:
             return self.remove(resource, entry, result).raw
-        written = self.collection(resource).put(result, self.store.next_version())
+        written = self.collection(resource).put(result, self.store.next_version(), writers)
         if resource is CRDS:
             crds.register(self, result)
         return written.raw
@@ -276,20 +325,21 @@ class Cluster:
         last = self.collection(resource).remove(entry, obj, self.store.next_version())
         if resource is CRDS:
             crds.unregister(self, obj)
-        if entry.namespace in self.terminating:
-            # The object is gone; that its namespace cannot go now is not this request's failure (`resume_deletions`).
-            with contextlib.suppress(ApiError):
-                self.finish_namespace(entry.namespace)
         return last
 
-    def finish_namespace(self, name: str) -> None:
-        """Remove a namespace that is being deleted, once nothing is left in it."""
-        if any(name in collection.objects for collection in self.store.namespaced()):
+    def _note_deletions(self, resource: Resource, entry: Entry | None, old: Entry | None) -> None:
+        """Nothing is created in a namespace that is going, nor of a definition that is going."""
+        if resource is NAMESPACES:
+            closed = self.terminating
+        elif resource is CRDS:
+            closed = self.dying_definitions
+        else:
             return
-        entry = self.collection(NAMESPACES).get("", name)
-        if entry is not None and not decode(entry)["metadata"].get("finalizers"):
-            self.remove(NAMESPACES, entry, decode(entry))
-            self.terminating.discard(name)
+        if entry is None:
+            if old is not None:
+                closed.discard(old.name)
+        elif entry.deleting:
+            closed.add(entry.name)
 
     # --- the parts of a write
 
@@ -319,8 +369,7 @@ class Cluster:
         if existing:
             return
         if namespace in self.terminating:
-            why = f"unable to create new content in namespace {namespace} because it is being terminated"
-            raise forbidden(resource, metadata.get("name", ""), why)
+            raise namespace_terminating(resource, metadata.get("name") or metadata.get("generateName", ""), namespace)
         if self.collection(NAMESPACES).get("", namespace) is None:
             raise not_found(NAMESPACES, namespace)
 
@@ -357,7 +406,7 @@ class Cluster:
         *,
         proven: bool,
     ) -> None:
-        causes: list[Cause] = validate_metadata_change(result["metadata"], old["metadata"])
+        causes: list[Cause] = validate_metadata_change(resource, result["metadata"], old["metadata"])
         if subresource is None:
             if resource.key == "pods":
                 pods.prepare_change(result, old)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from koord.localcluster.api.apply.writers import packed
 from koord.localcluster.api.errors import insufficient_storage
 from koord.localcluster.api.records import BadRecord, Kind, Record, pack, read, synced_beyond
 from koord.localcluster.api.watchcache import Entry
@@ -181,7 +182,7 @@ class Journal:
         if entry is None:
             record = pack(kind, version)
         else:
-            record = pack(kind, version, key, entry.namespace, entry.name, entry.raw)
+            record = pack(kind, version, key, entry.namespace, entry.name, entry.raw, packed(entry.writers))
         try:
             written = os.write(self._descriptor, record)
             # The second write says why the first was cut short.
@@ -331,7 +332,8 @@ class Journal:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb", 0) as file:
             for key, entries in objects:
                 for entry in entries:
-                    buffer += pack(Kind.PUT, entry.version, key, entry.namespace, entry.name, entry.raw)
+                    where = (key, entry.namespace, entry.name)
+                    buffer += pack(Kind.PUT, entry.version, *where, entry.raw, packed(entry.writers))
                     count += 1
                     if len(buffer) > _CHUNK:
                         if self._stopping:

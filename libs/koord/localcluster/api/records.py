@@ -1,10 +1,11 @@
 """The records of the write-ahead file: what a byte sequence on disk says, and whether it says it in full.
 
     magic (4 bytes) | length of the rest (u32) | CRC-32 of the rest (u32) | kind (u8) | version (u64)
-    | lengths of key, namespace, name (3 x u16) | key | namespace | name | object's JSON
+    | lengths of key, namespace, name (3 x u16) | key | namespace | name | object's JSON | (0 | the object's writers)
 
-all little-endian. The magic starts with a byte that no JSON text contains, so records can be found again after a
-damaged one, and nothing that a client stores can look like a record.
+all little-endian. JSON has no byte 0; records of older servers have no writers. The magic starts with a byte that no
+JSON text contains, so records can be found again after a damaged one, and nothing that a client stores can look like a
+record.
 """
 
 import struct
@@ -40,6 +41,7 @@ class Record(NamedTuple):
     namespace: str
     name: str
     raw: bytes
+    writers: bytes = b""
 
 
 class BadRecord(Exception):
@@ -50,10 +52,14 @@ class BadRecord(Exception):
         self.offset = offset
 
 
-def pack(kind: int, version: int, key: str = "", namespace: str = "", name: str = "", raw: bytes = b"") -> bytes:
+def pack(
+    kind: int, version: int, key: str = "", namespace: str = "", name: str = "", raw: bytes = b"", writers: bytes = b""
+) -> bytes:
     """The bytes of one record."""
     where = (key.encode(), namespace.encode(), name.encode())
     body = b"".join((_BODY.pack(kind, version, len(where[0]), len(where[1]), len(where[2])), *where, raw))
+    if writers:
+        body = b"".join((body, b"\0", writers))
     return _HEAD.pack(MAGIC, len(body), crc32(body)) + body
 
 
@@ -77,7 +83,8 @@ def unpack(data: bytes | memoryview, offset: int) -> tuple[Record, int]:
     space_end = key_end + space
     name_end = space_end + name
     texts = (body[_BODY.size : key_end].decode(), body[key_end:space_end].decode(), body[space_end:name_end].decode())
-    return Record(kind, version, *texts, body[name_end:]), end
+    raw, _, writers = body[name_end:].partition(b"\0")
+    return Record(kind, version, *texts, raw, writers), end
 
 
 def read(data: bytes | memoryview) -> Iterator[tuple[Record, int]]:

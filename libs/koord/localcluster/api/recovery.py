@@ -5,7 +5,8 @@ import time
 from typing import TYPE_CHECKING
 
 from koord.localcluster.api import crds
-from koord.localcluster.api.builtin import CRDS, NAMESPACES
+from koord.localcluster.api.apply.writers import unpacked
+from koord.localcluster.api.builtin import CRDS
 from koord.localcluster.api.journal import Journal, JournalError
 from koord.localcluster.api.records import Kind, Record
 from koord.localcluster.clusterapi import ApiError
@@ -33,8 +34,10 @@ def restore(cluster: "Cluster", journal: Journal) -> None:
             _put(cluster, record, announce=True)
         else:
             _delete(cluster, record)
+    for collection in store.collections.values():
+        if collection.resource.custom:
+            crds.complete(collection)
     store.journal = journal
-    cluster.terminating.update(entry.name for entry in cluster.collection(NAMESPACES).entries() if entry.deleting)
     # A power failure may have lost changes that clients saw: their versions must not become those of other changes.
     store.skip_to(max(store.version + 1, int(time.time() * 1_000_000)))
     with contextlib.suppress(ApiError):  # on a full disk the next start skips these versions as well
@@ -48,7 +51,7 @@ def _put(cluster: "Cluster", record: Record, *, announce: bool) -> None:
             f"{record.key} {record.namespace}/{record.name}, stored in the data directory: this server knows no such"
             " resource, and no stored definition defines it"
         )
-    obj = collection.restore(record.raw, record.version, announce=announce)
+    obj = collection.restore(record.raw, record.version, unpacked(record.writers), announce=announce)
     if record.key == CRDS.key:
         crds.register(cluster, obj)
 

@@ -124,6 +124,11 @@ class Collection:
         self._tell(entry, old)
         return entry
 
+    def rewrite(self, entry: Entry, obj: Object) -> None:
+        """Hold an object in a form that its definition gives it now: no change, so no version and nothing to tell."""
+        names = self.objects[entry.namespace]
+        names[entry.name] = self._entry(obj, self._store.encode(obj), entry.version, entry, entry.writers)
+
     def restore(self, raw: bytes, version: int, writers: Writers | None = None, *, announce: bool) -> Object:
         """Take in an object as it was stored; with `announce` as a change that watches can still ask for."""
         obj: Object = _decode(raw)
@@ -252,6 +257,7 @@ class Store:
             collection = self.collections[resource.key] = Collection(resource, self)
         else:
             collection.resource = resource
+            collection._project = _projector(resource)
         return collection
 
     def drop(self, key: str) -> None:

@@ -40,8 +40,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """One state of one object: its JSON as stored and what selectors need. Never changed, only replaced.
 
     `fields` are the values of the resource's field selectors, in the resource's order. `owners` are its owner
-    references, one tuple for all objects that have the same ones; None when there are none. `writers` say whose the object
-    is when it has no managedFields.
+    references, one tuple for all objects that have the same ones; None when there are none. `writers` say whose the
+    object is when it has no managedFields.
     """
 
     namespace: str

@@ -1,0 +1,237 @@
+"""An apply request: from its body to a write of the object, created when it is not there."""
+
+import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import yaml
+
+from koord.localcluster.api.apply import births, lastapplied
+from koord.localcluster.api.apply.checking import check
+from koord.localcluster.api.apply.elements import TypedError
+from koord.localcluster.api.apply.managers import APPLY, BEFORE_FIRST_APPLY, Managed, encode
+from koord.localcluster.api.apply.ownership import current, write_of
+from koord.localcluster.api.apply.structure import Type
+from koord.localcluster.api.apply.updating import Conflict, Conflicts, Write, apply, update
+from koord.localcluster.api.apply.writers import Applied, Writer
+from koord.localcluster.api.errors import bad_request, conflict, invalid, invalid_value, not_found
+from koord.localcluster.api.requests import decode_json
+from koord.localcluster.api.resources import Route
+from koord.localcluster.api.store import decode
+from koord.localcluster.clusterapi import ApiError, Object
+
+if TYPE_CHECKING:
+    from koord.localcluster.api.cluster import Cluster
+
+
+class Apply(NamedTuple):
+    """What an apply asks for; `subresource` is empty or `status`."""
+
+    route: Route
+    namespace: str | None
+    name: str
+    subresource: str
+    manager: str
+    force: bool
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as Kubernetes reads it: times are text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
+    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_configuration(body: bytes) -> Object:
+    """The configuration in a body, JSON or YAML; 400 when it is none."""
+    value: Any
+    if body.lstrip()[:1] == b"{":
+        try:
+            value = msgspec.json.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            value = _read_yaml(body)
+    else:
+        value = _read_yaml(body)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        kind = {list: "array", str: "string", bool: "bool"}.get(type(value), "number")
+        raise bad_request(
+            "error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal"
+            f" {kind} into Go value of type map[string]interface {{}}"
+        )
+    return value
+
+
+def _read_yaml(body: bytes) -> Any:
+    try:
+        # Through JSON once, as keys may be numbers and values may be shared.
+        return decode_json(msgspec.json.encode(yaml.load(body, _Loader)))
+    except (yaml.YAMLError, UnicodeDecodeError, msgspec.MsgspecError, TypeError, ValueError) as error:
+        raise bad_request(f"error decoding patch: error converting YAML to JSON: {error}") from error
+
+
+def apply_patch(cluster: "Cluster", asked: Apply, config: Object, *, dry_run: bool) -> tuple[bytes, bool]:
+    """Apply a configuration; the object as stored, and whether it is new.
+
+    409 with the fields that others own, 404 for the status of an object that is not there.
+    """
+    route, resource = asked.route, asked.route.resource
+    version, kind = config.get("apiVersion") or "", config.get("kind") or ""
+    if (version, kind) != (route.api_version, resource.kind):
+        raise bad_request(f"invalid object type: {version if '/' in version else '/' + version}, Kind={kind}")
+    metadata = config.get("metadata") or {}
+    if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
+        raise bad_request("metadata.managedFields must be nil")
+    writer = Writer(asked.manager, route.api_version)
+    write = write_of(resource, writer, cluster.clock.now(), subresource=asked.subresource, operation=APPLY)
+    entry = cluster.collection(resource).get(asked.namespace or "", asked.name)
+    if entry is None:
+        if asked.subresource:
+            raise not_found(resource, asked.name)
+        live = births.zero(resource, route.api_version)
+        new, managed = _applied(asked, live, config, {}, write)
+        return _create(cluster, asked, live if new is None else new, managed, dry_run=dry_run), True
+    stored = decode(entry)
+    managed = current(resource, stored, entry.writers)
+    stored["metadata"].pop("managedFields", None)
+    live = stored if route.outward is None else route.outward(stored)
+    live["metadata"].pop("managedFields", None)
+    if not managed:
+        # Nobody's so far: what is there belongs to whoever was before.
+        before = write_of(resource, Writer(BEFORE_FIRST_APPLY, route.api_version), cluster.clock.now())
+        managed = update(births.zero(resource, route.api_version), live, {}, before)
+    new, managed = _applied(asked, live, config, managed, write)
+    new = copy.deepcopy(live if new is None else new)
+    _check_place(asked, new)
+    uid = new["metadata"].get("uid")
+    if uid and uid != entry.uid:
+        raise invalid(resource, asked.name, [invalid_value("metadata.uid", uid, "field is immutable")])
+    by = Applied(encode(managed))
+    raw = cluster.patch(
+        resource,
+        asked.namespace,
+        asked.name,
+        lambda _: new if route.inward is None else route.inward(new),
+        subresource=asked.subresource or None,
+        dry_run=dry_run,
+        by=by,
+    )
+    return raw, False
+
+
+def _create(cluster: "Cluster", asked: Apply, new: Object, managed: Managed, *, dry_run: bool) -> bytes:
+    resource = asked.route.resource
+    new = copy.deepcopy(new)
+    metadata = new.setdefault("metadata", {})
+    if metadata.get("uid"):
+        raise conflict(
+            resource,
+            asked.name,
+            f"uid mismatch: the provided object specified uid {metadata['uid']}, and no existing object was found",
+        )
+    _check_place(asked, new)
+    metadata.pop("resourceVersion", None)
+    if asked.route.inward is not None:
+        new = asked.route.inward(new)
+    return cluster.create(resource, asked.namespace, new, dry_run=dry_run, by=Applied(encode(managed)))
+
+
+def _check_place(asked: Apply, new: Object) -> None:
+    metadata = new["metadata"]
+    given = metadata.get("namespace")
+    if asked.namespace and given and given != asked.namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    name = metadata.get("name")
+    if not name:
+        raise bad_request(
+            f"the name of the object ({asked.name} based on URL) was undeterminable: name must be provided"
+        )
+    if name != asked.name:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({asked.name})")
+
+
+def _applied(
+    asked: Apply, live: Object, config: Object, managed: Managed, write: Write
+) -> tuple[Object | None, Managed]:
+    of = write.types(write.version)
+    assert of is not None  # the route is served
+    try:
+        check(config, of)
+    except TypedError as error:
+        raise _untyped(config, error) from error
+    try:
+        new, owners = _forced_by_annotation(asked, live, config, managed, write, of)
+    except TypedError as error:
+        raise ApiError(500, "", str(error)) from error
+    except Conflicts as error:
+        raise refused(error.conflicts) from error
+    if asked.manager == lastapplied.MANAGER and lastapplied.text_of(live if new is None else new):
+        new = lastapplied.kept(live if new is None else new, config)
+    return (None if new is None else _without_nulls(new, asked)), owners
+
+
+def _forced_by_annotation(
+    asked: Apply, live: Object, config: Object, managed: Managed, write: Write, of: Type
+) -> tuple[Object | None, Managed]:
+    try:
+        return apply(live, config, managed, write, force=asked.force)
+    except Conflicts as error:
+        if asked.manager != lastapplied.MANAGER:
+            raise
+        left = lastapplied.not_allowed(error.conflicts, live, write.version, of)
+        if left:
+            raise Conflicts(left) from error
+    return apply(live, config, managed, write, force=True)
+
+
+def _without_nulls(obj: Object, asked: Apply) -> Object:
+    """A built-in object as its Go type would hold it: fields that are null are not there."""
+    return obj if asked.route.resource.custom else _cleared(obj)
+
+
+def _cleared(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _cleared(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_cleared(inner) for inner in value]
+    return value
+
+
+def _untyped(config: Object, error: TypedError) -> ApiError:
+    metadata = config.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    version, kind = config.get("apiVersion", ""), config.get("kind", "")
+    group = version if "/" in version else f"/{version}"
+    where = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}; {group}, Kind={kind}"
+    return ApiError(500, "", f"failed to create typed patch object ({where}): {error}")
+
+
+def refused(conflicts: list[Conflict]) -> ApiError:
+    """409: an apply without force that changes what others own."""
+    conflicts = sorted(conflicts, key=_owner_text)
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {_owner_text(one)}", "field": one.field}
+        for one in conflicts
+    ]
+    if len(conflicts) == 1:
+        only = conflicts[0]
+        message = f"Apply failed with 1 conflict: conflict with {_owner_text(only)}: {only.field}"
+    else:
+        lines = []
+        for position, one in enumerate(conflicts):
+            if position == 0 or conflicts[position - 1].owner != one.owner:
+                lines.append(f"conflicts with {_owner_text(one)}:")
+            lines.append(f"- {one.field}")
+        message = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+    return ApiError(409, "Conflict", message, {"causes": causes})
+
+
+def _owner_text(one: Conflict) -> str:
+    text = msgspec.json.encode(one.owner.manager).decode()
+    if one.owner.subresource:
+        text += f' with subresource "{one.owner.subresource}"'
+    return text if one.owner.operation == APPLY else f"{text} using {one.owner.version}"

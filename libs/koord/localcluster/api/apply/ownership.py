@@ -1,0 +1,251 @@
+"""Whose the fields of an object are, without paying for it: most objects have one writer, and one of their status.
+
+As long as that is so, an entry of the store only says who they are (`Writers`), and all fields are theirs but those
+that the server made; the exact sets are derived when somebody asks. The first write by somebody else, and the first
+apply, derive them and put them into the object as managedFields: from then on the object is tracked exactly. An object
+that has neither belongs to nobody, as after a client has reset managedFields.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from koord.localcluster.api.apply import births
+from koord.localcluster.api.apply.comparing import compare
+from koord.localcluster.api.apply.elements import TypedError
+from koord.localcluster.api.apply.fieldsets import Fields, at, difference, union, without
+from koord.localcluster.api.apply.managers import (
+    APPLY,
+    UPDATE,
+    Managed,
+    Owned,
+    decode,
+    encode,
+    is_reset,
+    owner,
+    stored,
+)
+from koord.localcluster.api.apply.structure import Type, type_of
+from koord.localcluster.api.apply.updating import NEVER, Write, update
+from koord.localcluster.api.apply.writers import Applied, By, Writer, Writers, shared
+from koord.localcluster.api.resources import Resource
+from koord.localcluster.api.schemas.lookup import storage_schema
+
+Object = dict[str, Any]
+Entries = list[dict[str, Any]]
+
+_UNTRACKED_AT_FIRST = frozenset(
+    ("pods", "nodes", "events", "jobs.batch", "leases.coordination.k8s.io", "endpointslices.discovery.k8s.io")
+)
+
+
+def types_of(resource: Resource) -> Callable[[str], Type | None]:
+    """The type of a resource's objects by their apiVersion; None for one that is not served."""
+
+    def lookup(api_version: str) -> Type | None:
+        if not resource.custom:
+            return type_of(storage_schema(resource)) if api_version in _versions(resource) else None
+        group, _, version = api_version.rpartition("/")
+        if group != resource.group or version not in resource.schemas:
+            return None
+        return type_of(resource.schemas[version])
+
+    return lookup
+
+
+def _versions(resource: Resource) -> tuple[str, ...]:
+    # Events are one collection under two groups.
+    return (resource.api_version, "events.k8s.io/v1") if resource.key == "events" else (resource.api_version,)
+
+
+def reset_fields(resource: Resource, subresource: str) -> Fields:
+    """What a write of a kind cannot set, whatever it says."""
+    if subresource == "status":
+        if resource.custom:
+            return _METADATA_AND_SPEC
+        return _STATUS_RESETS.get(resource.key, _SPEC)
+    return _STATUS if resource.status else {}
+
+
+_SPEC, _STATUS = at("spec"), at("status")
+_METADATA_AND_SPEC = union(_SPEC, at("metadata"))
+_STATUS_RESETS = {
+    "deployments.apps": union(_SPEC, at("metadata", "labels")),
+    "pods": union(_SPEC, union(at("metadata", "deletionTimestamp"), at("metadata", "ownerReferences"))),
+    "volumeattachments.storage.k8s.io": _METADATA_AND_SPEC,
+}
+
+
+def write_of(resource: Resource, by: Writer, now: str, *, subresource: str = "", operation: str = UPDATE) -> Write:
+    """A write by somebody as the algorithm takes it."""
+    return Write(
+        owner(by.manager, operation, by.version, subresource),
+        by.version,
+        now,
+        types_of(resource),
+        reset_fields(resource, subresource),
+    )
+
+
+def derived(resource: Resource, obj: Object, writers: Writers) -> Managed:
+    """The exact sets of an object that is not tracked; `obj` is its state now. Empty when its type cannot be told."""
+    try:
+        return _derived(resource, obj, writers)
+    except TypedError:
+        return {}
+
+
+def _derived(resource: Resource, obj: Object, writers: Writers) -> Managed:
+    types = types_of(resource)
+    result: Managed = {}
+    of = types(writers.version)
+    if of is not None:
+        comparison = compare(births.zero(resource, writers.version), obj, of)
+        fields = union(comparison.added, comparison.modified)
+        fields = without(without(fields, reset_fields(resource, "")), births.server_made(resource, obj))
+        fields = difference(fields, NEVER)
+        if fields:
+            since = writers.since or obj["metadata"].get("creationTimestamp")
+            result[owner(writers.main, UPDATE, writers.version)] = Owned(writers.version, fields, since)
+    if writers.status and (of := types(writers.status_version)) is not None:
+        first = births.zero(resource, writers.status_version)
+        status = births.first_status(resource, obj)
+        if status or not resource.custom:
+            first["status"] = status
+        comparison = compare(_status_only(first), _status_only(obj), of)
+        if fields := union(comparison.added, comparison.modified):
+            key = owner(writers.status, UPDATE, writers.status_version, "status")
+            result[key] = Owned(writers.status_version, fields, writers.status_since)
+    return result
+
+
+def _status_only(obj: Object) -> Object:
+    return {"status": obj["status"]} if "status" in obj else {}
+
+
+def current(resource: Resource, obj: Object, writers: Writers | None) -> Managed:
+    """Who owns what of an object, tracked or not."""
+    entries = obj["metadata"].get("managedFields")
+    if entries:
+        return stored(entries)
+    return {} if writers is None else derived(resource, obj, writers)
+
+
+def at_creation(resource: Resource, obj: Object, given: Any, by: By, now: str) -> tuple[Entries | None, Writers | None]:
+    """What a new object says of its owners: entries to store in it, or its writers.
+
+    obj: with its defaults, before the server puts in what nobody owns. given: managedFields as sent.
+    """
+    if by is None:
+        return None, None
+    if isinstance(by, Applied):
+        return by.entries or None, None
+    sent = _usable(given)
+    if sent is None and (resource.custom or resource.key in _UNTRACKED_AT_FIRST):
+        return None, shared(Writers(by.manager, by.version))
+    write = write_of(resource, by, now)
+    try:
+        managed = update(births.zero(resource, by.version), obj, sent or {}, write)
+    except TypedError:
+        return None, shared(Writers(by.manager, by.version))
+    made = births.server_made(resource, obj)
+    mine = managed.get(write.owner)
+    if made and mine is not None:
+        managed[write.owner] = mine._replace(fields=without(mine.fields, made))
+    return encode({key: owned for key, owned in managed.items() if owned.fields}), None
+
+
+def at_change(
+    resource: Resource,
+    old: Object,
+    new: Object,
+    writers: Writers | None,
+    given: Any,
+    by: By,
+    now: str,
+    subresource: str,
+) -> tuple[Entries | None, Writers | None]:
+    """What an object says of its owners after a write that is no apply.
+
+    old and new: without regard to managedFields in the new one, which are `given` as sent (None when they were not).
+    by: None for the server itself, which owns nothing.
+    """
+    if isinstance(by, Applied):
+        return by.entries or None, None
+    tracked = old["metadata"].get("managedFields")
+    sent: Managed | None = None
+    if given is not None and not subresource:
+        if is_reset(given):
+            return None, None
+        sent = _usable(given) if given != tracked else None
+        if sent is not None and writers is not None and sent == derived(resource, old, writers):
+            # Read and sent back.
+            sent = None
+    if by is None:
+        return tracked, writers
+    if sent is None and not tracked:
+        if writers is None:
+            return None, None
+        after = _after(writers, old, new, by, now, subresource)
+        if after is not None:
+            return None, after
+    managed = sent if sent is not None else current(resource, old, writers)
+    try:
+        managed = update(_plain(old), _plain(new), managed, write_of(resource, by, now, subresource=subresource))
+    except TypedError:
+        return tracked, writers
+    return encode(managed) or None, None
+
+
+def _after(writers: Writers, old: Object, new: Object, by: Writer, now: str, subresource: str) -> Writers | None:
+    """The writers after one more write, None when they no longer say it all."""
+    if subresource == "":
+        if (writers.main, writers.version) != by:
+            return None
+        return shared(
+            Writers(by.manager, by.version, now, writers.status, writers.status_version, writers.status_since)
+        )
+    if subresource != "status" or (writers.status and (writers.status, writers.status_version) != by):
+        return None
+    before, after = old["metadata"], new["metadata"]
+    if before is not after and any(before.get(field) != after.get(field) for field in _OWNABLE):
+        return None
+    return shared(Writers(writers.main, writers.version, writers.since, by.manager, by.version, now))
+
+
+_OWNABLE = ("labels", "annotations", "finalizers", "ownerReferences")
+
+
+def _plain(obj: Object) -> Object:
+    """An object without its managedFields, which are not compared."""
+    metadata = obj["metadata"]
+    if "managedFields" not in metadata:
+        return obj
+    return {**obj, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
+
+
+def _usable(given: Any) -> Managed | None:
+    """ManagedFields as a client sent them; None when they are to be ignored, as a real server ignores them."""
+    if not isinstance(given, list) or is_reset(given):
+        return None
+    try:
+        return decode(given) or None
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def same_but_times(left: Entries | None, right: Entries | None) -> bool:
+    """Whether two lists of entries differ in nothing but their times."""
+    if left is None or right is None or len(left) != len(right):
+        return left == right
+    return all(
+        {**a, "time": None} == {**b, "time": None} and a["operation"] in (APPLY, UPDATE)
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def shown(resource: Resource, obj: Object, writers: Writers) -> Object:
+    """An untracked object with the managedFields that it stands for; changes the object."""
+    entries = encode(derived(resource, obj, writers))
+    if entries:
+        obj["metadata"]["managedFields"] = entries
+    return obj
