@@ -1,7 +1,8 @@
-"""CustomResourceDefinitions: reading one, and serving what it defines.
+"""CustomResourceDefinitions: serving what one defines.
 
-Objects of custom resources are stored as sent: there is no schema validation, pruning or defaulting, and versions
-convert only by their apiVersion (strategy None).
+Versions of a custom resource convert by their apiVersion alone (strategy `None`); each has a schema of its own. What
+the schema of the stored version newly says (defaults, fields that are no more) holds at once for objects that are
+already there: they are brought into its form in place, without a new version, which a real server does at each read.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import yaml
 
-from koord.localcluster.api.errors import Cause, invalid_value, not_supported, required
-from koord.localcluster.api.jsonpath import JsonPath, JsonPathError
+from koord.localcluster.api.jsonpath import JsonPath
 from koord.localcluster.api.resources import Column, Resource, Route, ScalePaths
-from koord.localcluster.api.schemas.custom import custom_schema
-from koord.localcluster.api.store import decode
+from koord.localcluster.api.schemas.custom import CustomReader, custom_schema
+from koord.localcluster.api.schemas.model import Schema
+from koord.localcluster.api.schemas.structural import has_rules, warnings_of
+from koord.localcluster.api.store import Collection, decode, encode
 from koord.localcluster.api.tables import AGE
 from koord.localcluster.clusterapi import Object
 
@@ -71,41 +73,6 @@ class _Spec(msgspec.Struct):
     versions: list[_Version] = []
 
 
-def validate_crd(crd: Object) -> list[Cause]:
-    """The rules without which a definition cannot be served."""
-    try:
-        spec = msgspec.convert(crd.get("spec") or {}, _Spec)
-    except msgspec.ValidationError as error:
-        return [invalid_value("spec", "object", str(error))]
-    causes: list[Cause] = []
-    for path, value in (
-        ("spec.group", spec.group),
-        ("spec.names.plural", spec.names.plural),
-        ("spec.names.kind", spec.names.kind),
-    ):
-        if not value:
-            causes.append(required(path))
-    if spec.scope not in ("Namespaced", "Cluster"):
-        causes.append(not_supported("spec.scope", spec.scope, ("Cluster", "Namespaced")))
-    expected = f"{spec.names.plural}.{spec.group}"
-    if not causes and crd["metadata"].get("name") != expected:
-        detail = f'must be spec.names.plural+"."+spec.group, {expected}'
-        causes.append(invalid_value("metadata.name", crd["metadata"].get("name", ""), detail))
-    if sum(version.storage for version in spec.versions) != 1:
-        detail = "must have exactly one version marked as storage version"
-        causes.append(invalid_value("spec.versions", [version.name for version in spec.versions], detail))
-    for i, version in enumerate(spec.versions):
-        if not version.name:
-            causes.append(required(f"spec.versions[{i}].name"))
-        for j, column in enumerate(version.additional_printer_columns):
-            try:
-                JsonPath(column.json_path)
-            except JsonPathError as error:
-                path = f"spec.versions[{i}].additionalPrinterColumns[{j}].jsonPath"
-                causes.append(invalid_value(path, column.json_path, str(error)))
-    return causes
-
-
 def prepare(crd: Object, now: str) -> None:
     """Fill in names and say that the definition is established: it is, as soon as it is stored."""
     names = crd["spec"]["names"]
@@ -130,6 +97,10 @@ def prepare(crd: Object, now: str) -> None:
 
 def register(cluster: "Cluster", crd: Object) -> None:
     """Serve what a stored definition defines, or what it defines now."""
+    source = encode(crd["spec"])
+    before = cluster.registry.resources.get(_key(crd))
+    if before is not None and before.source == source:
+        return
     spec = msgspec.convert(crd["spec"], _Spec)
     storage = next(version for version in spec.versions if version.storage)
     subresources = storage.subresources or _Subresources()
@@ -148,7 +119,8 @@ def register(cluster: "Cluster", crd: Object) -> None:
         custom=True,
         singular=spec.names.singular,
         list_kind=spec.names.list_kind,
-        schemas={version.name: custom_schema(_source(version)) for version in spec.versions},
+        source=source,
+        schemas={version.name: _schema(version) for version in spec.versions},
     )
     routes = []
     for version in spec.versions:
@@ -157,15 +129,44 @@ def register(cluster: "Cluster", crd: Object) -> None:
         columns = _columns(version.additional_printer_columns)
         route = Route(resource, spec.group, version.name, columns=columns)
         if version.name != storage.name:
-            route.outward, route.inward = _retype(route.api_version), _retype(resource.api_version)
+            route.outward = _outward(route, resource.schemas[version.name])
+            route.inward = _retype(resource.api_version)
         routes.append(route)
     cluster.registry.add(resource, routes)
-    cluster.store.open(resource)
+    collection = cluster.store.open(resource)
+    if before is not None:
+        complete(collection)
 
 
-def _source(version: _Version) -> Object | None:
+def complete(collection: Collection) -> None:
+    """Bring the objects of a custom resource into the form that its schema gives them now."""
+    resource = collection.resource
+    reader = CustomReader(resource.schemas[resource.version], resource.kind, resource.version)
+    for entry in collection.entries():
+        obj = decode(entry)
+        obj["apiVersion"] = resource.api_version
+        reader.complete(obj)
+        collection.rewrite(entry, obj)
+
+
+def warnings(crd: Object) -> list[str]:
+    """What who stores a definition should know."""
+    found: list[str] = []
+    for version in crd["spec"]["versions"]:
+        source = version["schema"]["openAPIV3Schema"]
+        found += warnings_of(source)
+        if has_rules(source):
+            found.append(f"x-kubernetes-validations of version {version['name']} are stored and not evaluated here")
+    return found
+
+
+def _schema(version: _Version) -> Schema:
     source = version.schema.get("openAPIV3Schema") if isinstance(version.schema, dict) else None
-    return source if isinstance(source, dict) else None
+    try:
+        return custom_schema(source)
+    except (ValueError, TypeError, AttributeError):
+        # A data directory of an earlier life may hold what is refused today: what it says is taken as nothing.
+        return custom_schema(None)
 
 
 def clear(cluster: "Cluster", crd: Object) -> None:
@@ -197,6 +198,17 @@ def read_definitions(text: str) -> list[Object]:
 def _retype(api_version: str) -> Any:
     def convert(obj: Object) -> Object:
         return {**obj, "apiVersion": api_version}
+
+    return convert
+
+
+def _outward(route: Route, schema: Schema) -> Any:
+    reader = CustomReader(schema, route.resource.kind, route.version)
+
+    def convert(obj: Object) -> Object:
+        shown = {**obj, "apiVersion": route.api_version}
+        reader.complete(shown)
+        return shown
 
     return convert
 

@@ -43,6 +43,7 @@ class Resource:
     metadata.namespace, each with its path. `generation`: metadata.generation counts changes of everything but metadata
     and status. `status`: status is a sub-resource, so a plain write cannot change it. `schemas`: by version, of custom
     resources (`schemas.lookup` knows those of built-in kinds). `readers`: what `shapes` has compiled, by version.
+    `source`: what a custom resource's definition says, as JSON.
     """
 
     group: str
@@ -61,6 +62,7 @@ class Resource:
     columns: tuple[Column, ...] = ()
     singular: str = ""
     list_kind: str = ""
+    source: bytes = b""
     schemas: dict[str, Schema] = field(default_factory=dict)
     readers: dict[str, Any] = field(default_factory=dict)
     key: str = field(init=False)

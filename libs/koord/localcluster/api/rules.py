@@ -2,7 +2,7 @@
 
 from koord.localcluster.api.admission import definitions as webhooks
 from koord.localcluster.api.admission.rules import validate_mutating, validate_validating
-from koord.localcluster.api.crds import validate_crd
+from koord.localcluster.api.crdrules import validate_crd
 from koord.localcluster.api.errors import Cause, forbidden_value, invalid_value, required
 from koord.localcluster.api.podrules import validate_pod, validate_pod_change, validate_template
 from koord.localcluster.api.validation import ChangeValidator, Validator, validate_node
