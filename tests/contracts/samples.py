@@ -4,6 +4,7 @@ import msgspec
 
 from koord.contracts.asks import (
     BarrierRaised,
+    BindingGuarantees,
     BindingRecord,
     BindingsSettled,
     ExplainPod,
@@ -14,6 +15,7 @@ from koord.contracts.asks import (
     Refusal,
     SettleBindings,
     SettledBinding,
+    WhichGuarantees,
 )
 from koord.contracts.decisions import (
     Bind,
@@ -79,6 +81,8 @@ FULL: dict[str, msgspec.Struct] = {
     "BindingsSettled": BindingsSettled([SettledBinding("uid-1", "bound", "n1")]),
     "RaiseBarrier": RaiseBarrier("r-1", 7, 8, ["pods_core"]),
     "BarrierRaised": BarrierRaised("r-1", "done", 8, 7, "g-1", 3),
+    "WhichGuarantees": WhichGuarantees("host-scheduler-1"),
+    "BindingGuarantees": BindingGuarantees("ignored", "v1.22.17", "host-scheduler-1"),
     "Refusal": Refusal("pod default/a: not known"),
 }
 
@@ -100,5 +104,7 @@ MINIMAL: dict[str, msgspec.Struct] = {
     "BindingsSettled": BindingsSettled([]),
     "RaiseBarrier": RaiseBarrier("r-1", 7, 8, []),
     "BarrierRaised": BarrierRaised("r-1", "listing"),
+    "WhichGuarantees": WhichGuarantees(),
+    "BindingGuarantees": BindingGuarantees("unknown"),
     "Refusal": Refusal("why"),
 }

@@ -26,6 +26,7 @@ from koord.contracts.decisions import Bind, BindMember, ClaimRef
 from koord.gateway.access import ApiAccess
 from koord.gateway.api import Api
 from koord.gateway.following import Following
+from koord.gateway.guarantees import Guarantees
 from koord.gateway.kubeconfig import load_access
 from koord.gateway.leanclient import LeanClient, Response
 from koord.gateway.session import Session
@@ -72,17 +73,28 @@ class _Wire:
     ) -> "asyncio.Future[Response]":
         bed = self._bed
 
+        is_binding = method == "POST" and path.endswith("/binding")
+        sent = _without_preconditions(body) if is_binding and bed.guarantees is not None else body
+
         async def answer() -> Response:
             def send() -> Awaitable[Response]:
-                return bed.client.request(method, path, body, content_type, lane=lane)
+                return bed.client.request(method, path, sent, content_type, lane=lane)
 
-            if method != "POST" or not path.endswith("/binding"):
+            if not is_binding:
                 return await send()
             bed.bindings.append(path.split("/")[-2])
             found: Response = await bed.request(send)
             return found
 
         return asyncio.ensure_future(answer())
+
+
+def _without_preconditions(body: bytes) -> bytes:
+    """What a server of before Kubernetes 1.23 reads of a Binding."""
+    binding = json.loads(body)
+    for field in ("uid", "resourceVersion"):
+        binding["metadata"].pop(field, None)
+    return json.dumps(binding).encode()
 
 
 class _GatewayLedger(Ledger):
@@ -110,6 +122,8 @@ class Bed:
         self.request: Around = untouched
         self.advance: Around = untouched
         self.stands = asyncio.Event()
+        self.guarantees: Guarantees | None = None
+        """Those of a server that ignores preconditions of Bindings, and then it does; None: it honours them."""
         self.bindings: list[str] = []
         """Names of the pods for which a Binding was sent."""
         self.publisher = DecisionPublisher(bus, "scheduler")
@@ -164,7 +178,7 @@ class Bed:
         await following.start()
         stack.push_async_callback(following.stop)
         api = Api(_Wire(self), self.access, patience_s=5.0)  # type: ignore[arg-type]
-        session = Session(bus, ledger, api, following, Spans(), GatewaySettings())
+        session = Session(bus, ledger, api, following, Spans(), GatewaySettings(), guarantees=self.guarantees)
         task = asyncio.create_task(session.run(asyncio.Event()))
         stack.push_async_callback(end, task)
         # First of all its connection: what it would still say of its decisions is not heard.

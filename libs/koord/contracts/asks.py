@@ -128,3 +128,29 @@ class BindingsSettled(msgspec.Struct, frozen=True):
 
     records: list[SettledBinding]
     v: int = 1
+
+
+Preconditions = Literal["unknown", "honoured", "ignored"]
+
+
+class WhichGuarantees(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What does the API server promise about Bindings? Subject ``ask.gateway.guarantees``.
+
+    ``scheduler`` is the incarnation of a scheduler that asks for itself, each two seconds; empty: somebody else asks.
+    """
+
+    scheduler: str = ""
+    v: int = 1
+
+
+class BindingGuarantees(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whether uid and resourceVersion of a Binding are preconditions of the write, as the gateway has tried it.
+
+    Unless they are ``honoured`` only one scheduler may bind: ``scheduler`` is its incarnation, empty if there is none
+    at the moment. ``server`` is the version that the API server names.
+    """
+
+    preconditions: Preconditions
+    server: str = ""
+    scheduler: str = ""
+    v: int = 1

@@ -8,12 +8,14 @@ import msgspec
 
 from koord.contracts.asks import (
     BarrierRaised,
+    BindingGuarantees,
     BindingsSettled,
     ExplainPod,
     PodExplanation,
     RaiseBarrier,
     Refusal,
     SettleBindings,
+    WhichGuarantees,
 )
 from koord.contracts.decisions import Bind, Create, Delete, Evict, Patch, RecordEvents
 from koord.contracts.gang import GangHint
@@ -146,6 +148,21 @@ CATALOG: tuple[MessageKind, ...] = (
         "How far the barrier is, and once it is done the ledger's new epoch.",
         BarrierRaised,
         answers="RaiseBarrier",
+    ),
+    MessageKind(
+        "WhichGuarantees",
+        "ask.gateway.guarantees",
+        "scheduler",
+        "Does the API server honour preconditions of Bindings, and if not, who may bind?",
+        WhichGuarantees,
+    ),
+    MessageKind(
+        "BindingGuarantees",
+        "(reply)",
+        "gateway",
+        "What was tried of the API server, and the one scheduler that may bind where it must be one.",
+        BindingGuarantees,
+        answers="WhichGuarantees",
     ),
     MessageKind("Refusal", "(reply)", "any service", "The question could not be answered.", Refusal),
 )

@@ -23,6 +23,7 @@ from koord.gateway import metrics
 from koord.gateway.advancing import Advancer
 from koord.gateway.allow import describe
 from koord.gateway.api import Api, ApiUnavailable
+from koord.gateway.guarantees import Guarantees
 from koord.gateway.leanclient import RequestFailed
 from koord.gateway.ledgerlease import LEASE, LedgerLease, notes_of
 from koord.gateway.livemark import LIVE, LiveMark
@@ -79,7 +80,9 @@ class Barrier:
         mark: LiveMark | None = None,
         namespace: str = "koord-system",
         api_timeout_s: float = 60.0,
+        guarantees: Guarantees | None = None,
     ) -> None:
+        self._guarantees = guarantees or Guarantees.full()
         self.step = "done"
         self._api = api
         self._pods = pods
@@ -139,6 +142,7 @@ class Barrier:
                 self.step = "settling"
                 life = await _persist(self._queue_made)
                 await _persist(partial(self._outlive, life))
+                await self._outlive_unversioned()
                 settled += await self._settle()
                 self.step = "raising"
                 epoch = await _persist(partial(self._raise, question.epoch, life))
@@ -163,6 +167,13 @@ class Barrier:
             listing_s=round(done - listing, 3),
         )
         return BarrierRaised(question.id, "done", epoch, self._advancer.role_epoch, self._incarnation, settled)
+
+    async def _outlive_unversioned(self) -> None:
+        """Where a new version fails no Binding: no claim is spent any more, so all are over after a while."""
+        await self._guarantees.tried.wait()
+        if self._guarantees.outlive_s:
+            log.warning("barrier: waiting for old requests", seconds=self._guarantees.outlive_s)
+            await asyncio.sleep(self._guarantees.outlive_s)
 
     # Settling -----------------------------------------------------------------------------------------------------
 

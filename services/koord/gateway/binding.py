@@ -16,6 +16,7 @@ from koord.contracts.decisions import Bind, BindMember, ClaimRef
 from koord.contracts.results import MemberResult, Outcome, Result
 from koord.gateway.advancing import Advancer
 from koord.gateway.api import Api, ApiUnavailable, transient
+from koord.gateway.guarantees import Guarantees
 from koord.gateway.leanclient import NotSent, OutcomeUnknown
 from koord.gateway.objects import read_status
 from koord.gateway.podindex import PodIndex, PodSight
@@ -113,7 +114,9 @@ class Binder:
         role_epoch: int,
         spans: Spans,
         on_released: Callable[[ReleaseAnswer, ClaimRef], None],
+        guarantees: Guarantees | None = None,
     ) -> None:
+        self._guarantees = guarantees or Guarantees.full()
         self._api = api
         self._pods = pods
         self._advancer = advancer
@@ -138,6 +141,8 @@ class Binder:
             for doing in pending:
                 if doing.outcome is None:
                     self._judge(doing)
+            if not self._guarantees.may_bind(decision.claim.claim.rpartition("-")[0]):
+                self._refuse_unsent(pending)
             await self._send(decision, all_, [doing for doing in pending if doing.outcome is None])
         if any(doing.outcome is None for doing in all_):
             raise TryLater(f"bind {decision.id}: the API server gave no final answer", 2.0)
@@ -219,6 +224,12 @@ class Binder:
             return "unbound"
         return "ended"
 
+    def _refuse_unsent(self, pending: Sequence[_Doing]) -> None:
+        """Another scheduler is the one that may bind. What may have been sent already is seen to its end."""
+        for doing in pending:
+            if doing.outcome is None and not doing.unsure:
+                doing.end("rejected", self._guarantees.refusal())
+
     # (b), (c), (e) send -------------------------------------------------------------------------------------------
 
     async def _send(self, decision: Bind, all_: Sequence[_Doing], pending: Sequence[_Doing]) -> None:
@@ -287,8 +298,12 @@ class Binder:
             doing.end(outcome, reason)
 
     async def _settle(self, doing: _Doing) -> bool:
-        """Give the unbound pod a new version, so that every older request fails; True if it is unbound for good."""
+        """Give the unbound pod a new version, so that every older request fails; True if it is unbound for good.
+
+        Where versions fail no request, none is under way any more after a while.
+        """
         member = doing.member
+        await asyncio.sleep(self._guarantees.outlive_s)
         try:
             there = await settle(self._api, PODS, member.namespace, member.name, member.uid)
         except ApiUnavailable as error:

@@ -14,6 +14,10 @@ BAD_OBJECTS = counter("koord_gateway_unreadable_objects", "Objects and watch lin
 EVENTS_DROPPED = counter("koord_gateway_events_dropped", "Kubernetes Events not recorded.", ("reason",))
 EVENTS_WRITTEN = counter("koord_gateway_events_written", "Kubernetes Events created or counted up.", ("verb",))
 LEADER = gauge("koord_gateway_leader", "1 while this process leads.")
+PRECONDITIONS = gauge(
+    "koord_gateway_binding_preconditions",
+    "Whether the API server honours preconditions of Bindings: 1 yes, 0 no (one scheduler binds), -1 unknown.",
+)
 BARRIERS = counter("koord_gateway_barriers", "Barriers before a rebuild of the ledger.")
 BARRIER_SECONDS = histogram("koord_gateway_barrier_seconds", "One barrier.")
 COMPARED = counter(

@@ -12,8 +12,10 @@ from koord.gateway.access import AccessError, ApiAccess
 from koord.gateway.api import Api
 from koord.gateway.election import LeaseElection
 from koord.gateway.following import Following
+from koord.gateway.guarantees import Guarantees
 from koord.gateway.kubeconfig import load_access
 from koord.gateway.leanclient import LeanClient
+from koord.gateway.probing import watch
 from koord.gateway.reflector import Reflector
 from koord.gateway.session import Session
 from koord.gateway.settings import GatewaySettings
@@ -69,6 +71,8 @@ class Gateway:
         connector = aiohttp.TCPConnector(ssl=access.ssl if access.ssl is not None else False, limit=0)
         timeout = aiohttp.ClientTimeout(total=120.0, sock_connect=10.0)
         stopping = asyncio.create_task(self._stopping.wait(), name="gateway-stopping")
+        guarantees = Guarantees(settings.api_timeout_s, is_dead=self._host.life.is_dead)
+        probing = asyncio.create_task(watch(api, settings.lease_namespace, guarantees), name="gateway-probe")
         live = LiveDecisions(self._host.bus)
         try:
             async with aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=True) as http:
@@ -76,7 +80,7 @@ class Gateway:
                     self._host.bus, access, http, on_state=self._on_state, may_publish=lambda: election.held
                 )
                 host = self._host
-                session = Session(host.bus, host.ledger, api, following, host.spans, settings, live)
+                session = Session(host.bus, host.ledger, api, following, host.spans, settings, live, guarantees)
                 acquiring = asyncio.create_task(election.acquire(), name="gateway-acquire")
                 await asyncio.wait((acquiring, stopping), timeout=_AT_ONCE_S, return_when=asyncio.FIRST_COMPLETED)
                 try:
@@ -98,7 +102,7 @@ class Gateway:
                     live.close()
                     await following.stop()
         finally:
-            await end(renewing, stopping)
+            await end(renewing, stopping, probing)
             await client.close()
             await lease_client.close()
 

@@ -20,7 +20,7 @@ from koord.bus.errors import BusError
 from koord.bus.livedecisions import LiveDecisions
 from koord.bus.questions import serve
 from koord.bus.queued import queue_made, unacknowledged
-from koord.contracts.asks import RaiseBarrier, SettleBindings
+from koord.contracts.asks import RaiseBarrier, SettleBindings, WhichGuarantees
 from koord.contracts.codec import encode
 from koord.contracts.decisions import ClaimRef
 from koord.contracts.ledger import LedgerHint
@@ -32,6 +32,7 @@ from koord.gateway.claimedpatch import ClaimedPatcher
 from koord.gateway.events import EventRecorder
 from koord.gateway.executor import Executor
 from koord.gateway.following import Following
+from koord.gateway.guarantees import Guarantees
 from koord.gateway.lanes import Lanes
 from koord.gateway.leanclient import RequestFailed
 from koord.gateway.ledgerlease import LedgerLease
@@ -75,8 +76,10 @@ class Session:
         spans: Spans,
         settings: GatewaySettings,
         live: LiveDecisions | None = None,
+        guarantees: Guarantees | None = None,
     ) -> None:
         self._live = live
+        self._guarantees = guarantees or Guarantees.full()
         self._bus = bus
         self._ledger = ledger
         self._api = api
@@ -115,9 +118,13 @@ class Session:
         writer = Writer(self._api)
         consumer = DecisionConsumer(self._bus, CONSUMER, live=self._live)
         mark = LiveMark(LedgerLease(self._api, settings.lease_namespace))
+        binder = Binder(
+            self._api, self._following.pods, advancer, self._ledger, epoch, self._spans, self._released,
+            self._guarantees,
+        )  # fmt: skip
         executor = Executor(
             consumer,
-            Binder(self._api, self._following.pods, advancer, self._ledger, epoch, self._spans, self._released),
+            binder,
             writer,
             ClaimedPatcher(self._api, writer, advancer, self._ledger, epoch, self._released),
             events,
@@ -126,7 +133,7 @@ class Session:
             backlog=settings.backlog,
             outlive_s=settings.api_timeout_s,
         )
-        settler = Settler(self._api, executor.claims_in_hand, partial(unacknowledged, self._bus))
+        settler = Settler(self._api, executor.claims_in_hand, partial(unacknowledged, self._bus), self._guarantees)
         barrier = Barrier(
             self._api,
             self._following.pods,
@@ -139,6 +146,7 @@ class Session:
             mark=mark,
             namespace=settings.lease_namespace,
             api_timeout_s=settings.api_timeout_s,
+            guarantees=self._guarantees,
         )
         asked = list[Subscription]()
         beside = list[asyncio.Task[Any]]()
@@ -148,6 +156,7 @@ class Session:
             await self._begin(consumer)
             asked.append(await self._hear("settle", SettleBindings, settler.answer))
             asked.append(await self._hear("barrier", RaiseBarrier, barrier.answer))
+            asked.append(await self._hear("guarantees", WhichGuarantees, self._guarantees.answer))
             await asyncio.Event().wait()
 
         try:
@@ -177,6 +186,7 @@ class Session:
             await finish(give_up())
 
     async def _pull(self, consumer: DecisionConsumer, executor: Executor, mark: LiveMark) -> None:
+        await self._guarantees.tried.wait()  # who may bind is known before anybody is told that he may not
         async for batch in consumer.batches():
             unknown = any(map(_is_unknown, batch)) and not await self._covered(mark)
             for delivery in batch:

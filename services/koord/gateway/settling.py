@@ -18,6 +18,7 @@ from koord.contracts.asks import BindingRecord, BindingsSettled, BindingState, S
 from koord.contracts.decisions import Bind, Decision, Patch
 from koord.gateway.allow import describe
 from koord.gateway.api import PATCH_TYPES, Api, ApiUnavailable
+from koord.gateway.guarantees import Guarantees
 from koord.gateway.objects import Brief, ObjectError, read_object, read_status
 from koord.kube.resources import BY_TOKEN, PODS, QUEUE_UNITS, Resource
 from koord.telemetry.logs import get_logger
@@ -88,7 +89,10 @@ class Settler:
         api: Api,
         in_hand: Callable[[], Collection[str]],
         queued: Callable[[], AsyncIterator[Sequence[Decision]]],
+        guarantees: Guarantees | None = None,
     ) -> None:
+        self._guarantees = guarantees or Guarantees.full()
+        self._asked: dict[tuple[str, str], float] = {}
         self._api = api
         self._in_hand = in_hand
         self._queued = queued
@@ -102,6 +106,7 @@ class Settler:
         # What is handed out is in the queue until it is acknowledged, unless the queue was lost under it.
         busy = {*await self._queued_claims(), *self._in_hand()}
         gate = asyncio.Semaphore(_AT_A_TIME)
+        self._forget(busy)
 
         async def one(record: BindingRecord) -> SettledBinding:
             if record.claim in busy:
@@ -126,6 +131,8 @@ class Settler:
         try:
             there = await self._api.read(resource, target.namespace, target.name)
             if _state(there, target.uid) == "unbound":
+                if not self._outlived(record):
+                    return SettledBinding(target.uid, "busy")
                 there = await settle(self._api, resource, target.namespace, target.name, target.uid)
         except ApiUnavailable as error:
             log.warning("cannot be settled now", object=describe(target), why=str(error))
@@ -134,6 +141,18 @@ class Settler:
         if state == "unbound":
             log.warning("a decision was lost", object=describe(target), claim=record.claim)
         return SettledBinding(target.uid, state, there.node if state == "bound" and there is not None else "")
+
+    def _outlived(self, record: BindingRecord) -> bool:
+        """Where a new version fails no Binding: whether nobody has had the decision for as long as one may take."""
+        if record.target.resource != PODS.token or not self._guarantees.outlive_s:
+            return True
+        now = time.monotonic()
+        return now - self._asked.setdefault((record.claim, record.target.uid), now) >= self._guarantees.outlive_s
+
+    def _forget(self, busy: Collection[str]) -> None:
+        """A claim that somebody has again may be written again."""
+        old = time.monotonic() - 10 * self._guarantees.outlive_s
+        self._asked = {key: at for key, at in self._asked.items() if key[0] not in busy and at > old}
 
 
 class _UnitStatus(msgspec.Struct):

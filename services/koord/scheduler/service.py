@@ -53,6 +53,7 @@ from koord.scheduler.queueing.queue import SchedulingQueue, Unit
 from koord.scheduler.retiring import Retiring
 from koord.scheduler.settings import SchedulerSettings
 from koord.scheduler.sharing import Share
+from koord.scheduler.standing import watch_seat
 from koord.scheduler.upkeep import Upkeep
 from koord.scheduler.world import World
 
@@ -177,6 +178,7 @@ class SchedulerService:
         self._host.spawn(self.upkeep.watch_ledger(), "ledger")
         self._host.spawn(self.upkeep.send(), "notices")
         self._host.spawn(self.upkeep.run(), "upkeep")
+        self._host.spawn(watch_seat(bus, self._host.incarnation, self._on_alone), "seat")
 
     async def drain(self) -> None:
         """Finish the claims under way, give back what is only held; published binds go on without us."""
@@ -258,6 +260,14 @@ class SchedulerService:
         came = self._queue.reassign()
         self._log.info("the schedulers that share the pods changed", replicas=len(members), units_taken_over=came)
         self._driver.kick()
+
+    def _on_alone(self, scheduler: str) -> None:
+        """Only this scheduler may bind (empty: all)."""
+        if self._share.set_alone(scheduler):
+            came = self._queue.reassign()
+            if scheduler:
+                self._log.warning("only one scheduler may bind", scheduler=scheduler, units_taken_over=came)
+            self._driver.kick()
 
     def _is_mine(self, unit: Unit) -> bool:
         """Whoever holds room for a part of a gang group goes on with it."""

@@ -19,6 +19,7 @@ class Share:
         self._own = own
         self._seed = _seed(own)
         self._others: tuple[int, ...] = ()
+        self._alone = ""
 
     @property
     def replicas(self) -> int:
@@ -29,8 +30,15 @@ class Share:
         """All live replicas; this one counts in any case."""
         self._others = tuple(_seed(member) for member in sorted(set(members) - {self._own}))
 
+    def set_alone(self, member: str) -> bool:
+        """Only this replica has keys, whoever else lives; empty: they share. Whether that is new."""
+        new, self._alone = member != self._alone, member
+        return new
+
     def mine(self, key: str) -> bool:
         """Whether a key is this replica's. Costs about half a microsecond per replica."""
+        if self._alone:
+            return self._alone == self._own
         if not self._others:
             return True
         hashed = crc32(key.encode()) * _MULTIPLIER
