@@ -1,20 +1,23 @@
-"""A load of plain pods on a whole local cluster, timed from each create call to the binding seen in a watch.
+"""A load of plain pods on a cluster, timed from each create call to the binding seen in a watch.
 
 The generator shares the two cores with everything it measures, so it is as cheap as the gateway's own writer.
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 import psutil
 
 from koord.cli.local import LocalCluster, LocalOptions
+from koord.gateway.access import ApiAccess
 from koord.gateway.kubeconfig import load_access
 from koord.gateway.leanclient import LeanClient
 from koord.localcluster.httpapi import HttpClusterApi
+from koord.runtime.ending import end
 
 NAMESPACE = "load"
 _AT_ONCE = 32
@@ -33,12 +36,15 @@ _brief = msgspec.json.Decoder(_Brief)
 
 
 class Load(NamedTuple):
-    """What one run showed. Seconds; ``cpu_ms`` is CPU milliseconds per pod by process, the generator's included."""
+    """What one run showed, in seconds. ``binding_s`` runs from the first create call to the last binding,
+    ``draining_s`` from the first binding to the last; ``cpu_ms`` is CPU milliseconds per pod by process, that of the
+    generator included."""
 
     pods: int
     bound: int
     creating_s: float
     binding_s: float
+    draining_s: float
     waits_s: list[float]
     cpu_ms: dict[str, float]
 
@@ -53,17 +59,47 @@ async def run_load(nodes: int, pods: int, rate: float | None, log: list[str]) ->
     options = LocalOptions(cluster="bench", nodes=nodes)
     async with LocalCluster(options, sink=log.append) as cluster:
         access = await load_access(cluster.kubeconfig)
-        async with HttpClusterApi(access.url, tls=access.ssl, headers={"Authorization": access.authorization}) as api:
+        async with api_of(access) as api:
             await api.create("namespaces", None, {"metadata": {"name": NAMESPACE}})
-            client = LeanClient(access, connections=_AT_ONCE)
-            try:
-                return await _measure(cluster, api, client, pods, rate)
-            finally:
-                await client.close()
+            return await load_pods(access, lambda: cluster.pids, pods, rate)
+
+
+def api_of(access: ApiAccess) -> HttpClusterApi:
+    """A client for what is done once."""
+    headers = {"Authorization": access.authorization} if access.authorization else {}
+    return HttpClusterApi(access.url, tls=access.ssl, headers=headers)
+
+
+async def load_pods(
+    access: ApiAccess,
+    pids: Callable[[], Mapping[str, int]],
+    pods: int,
+    rate: float | None,
+    *,
+    scheduler: str = "koord-scheduler",
+    began: Callable[[], Awaitable[None]] | None = None,
+) -> Load:
+    """Create pods in NAMESPACE for ``scheduler`` and wait until all are bound, or nothing was for half a minute.
+
+    ``pids`` are the processes whose CPU counts, by name. ``began`` is called when all pods are there: a scheduler that
+    it starts finds them waiting.
+    """
+    client = LeanClient(access, connections=_AT_ONCE, timeout_s=_STALL_S)
+    try:
+        async with api_of(access) as api:
+            return await _measure(api, client, pids, pods, rate, scheduler, began)
+    finally:
+        await client.close()
 
 
 async def _measure(
-    cluster: LocalCluster, api: HttpClusterApi, client: LeanClient, pods: int, rate: float | None
+    api: HttpClusterApi,
+    client: LeanClient,
+    pids: Callable[[], Mapping[str, int]],
+    pods: int,
+    rate: float | None,
+    scheduler: str,
+    began: Callable[[], Awaitable[None]] | None,
 ) -> Load:
     created: dict[str, float] = {}
     bound: dict[str, float] = {}
@@ -81,35 +117,40 @@ async def _measure(
                 done.set()
 
     watching = asyncio.create_task(follow(), name="bench watch")
-    await synced.wait()
-    processes = {name: psutil.Process(pid) for name, pid in cluster.pids.items()}
-    before = _cpu(processes)
-    started = time.monotonic()
-    await _create(client, pods, rate, created, started)
-    creating_s = time.monotonic() - started
-    seen = -1
-    while not done.is_set():
-        seen = len(bound)
-        try:
-            async with asyncio.timeout(_STALL_S):
-                await done.wait()
-        except TimeoutError:
-            if len(bound) == seen:
-                break
-    after = _cpu(processes)
-    watching.cancel()
-    last = max(bound.values(), default=float("inf"))
+    try:
+        await synced.wait()
+        processes = {name: psutil.Process(pid) for name, pid in pids().items()}
+        before = _cpu(processes)
+        started = time.monotonic()
+        await _create(client, pods, rate, created, started, scheduler)
+        creating_s = time.monotonic() - started
+        if began is not None:
+            await began()
+            processes |= {name: psutil.Process(pid) for name, pid in pids().items() if name not in processes}
+        seen = -1
+        while not done.is_set() and len(bound) > seen:
+            seen = len(bound)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STALL_S):
+                    await done.wait()
+        after = _cpu(processes)
+    finally:
+        await end(watching)
+    times = sorted(bound.values())
     return Load(
         pods=pods,
         bound=len(bound),
         creating_s=creating_s,
-        binding_s=last - started,
+        binding_s=times[-1] - started if times else float("inf"),
+        draining_s=times[-1] - times[0] if times else float("inf"),
         waits_s=[bound[name] - created[name] for name in bound],
-        cpu_ms={name: (after[name] - before[name]) * 1000 / pods for name in before},
+        cpu_ms={name: (after[name] - before.get(name, 0.0)) * 1000 / pods for name in after},
     )
 
 
-async def _create(client: LeanClient, pods: int, rate: float | None, created: dict[str, float], started: float) -> None:
+async def _create(
+    client: LeanClient, pods: int, rate: float | None, created: dict[str, float], started: float, scheduler: str
+) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
     gate = asyncio.Semaphore(_AT_ONCE)
 
@@ -127,18 +168,18 @@ async def _create(client: LeanClient, pods: int, rate: float | None, created: di
                 if ahead > 0:
                     await asyncio.sleep(ahead)
             name = f"pod-{number:05d}"
-            group.create_task(one(name, msgspec.json.encode(_pod(name))))
+            group.create_task(one(name, msgspec.json.encode(_pod(name, scheduler))))
             if rate is None and number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 
 
-def _pod(name: str) -> dict[str, Any]:
+def _pod(name: str, scheduler: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": {"app": "load"}},
         "spec": {
-            "schedulerName": "koord-scheduler",
+            "schedulerName": scheduler,
             "containers": [
                 {
                     "name": "main",
