@@ -68,7 +68,7 @@ class App:
         await _respond(response, warnings, receive, send)
 
     async def _read(self, scope: Scope, receive: Receive, warnings: list[str]) -> Request:
-        accept = content_type = authorization = b""
+        accept = content_type = user_agent = authorization = b""
         for name, value in scope["headers"]:
             if name == b"authorization":
                 authorization = value
@@ -77,6 +77,8 @@ class App:
                 accept = accept + b"," + value if accept else value
             elif name == b"content-type":
                 content_type = value
+            elif name == b"user-agent":
+                user_agent = value
         path: list[str] = scope["path"].strip("/").split("/")
         if path[0] not in _OPEN and not hmac.compare_digest(authorization, self._authorization):
             raise unauthorized()
@@ -92,7 +94,7 @@ class App:
                     break
             if len(body) > MAX_BODY:
                 raise too_large(MAX_BODY)
-        return Request(method, path, Query(scope["query_string"]), accept, content_type, body, warnings)
+        return Request(method, path, Query(scope["query_string"]), accept, content_type, body, warnings, user_agent)
 
     async def _answer(self, request: Request) -> Response:
         path = request.path

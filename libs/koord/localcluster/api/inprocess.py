@@ -1,26 +1,43 @@
 """`ClusterApi` straight on the store, for the components that live inside the server's process."""
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
 
 from koord.localcluster.api import deletion
+from koord.localcluster.api.admission.admission import CONTROLLER, Caller
+from koord.localcluster.api.apply.writers import Writer
 from koord.localcluster.api.cluster import Cluster
+from koord.localcluster.api.deleteoptions import DeleteOptions, check_options
 from koord.localcluster.api.patching import KINDS, applier
 from koord.localcluster.api.requests import decode_json
+from koord.localcluster.api.resources import Resource
 from koord.localcluster.api.scale import from_scale, to_scale
 from koord.localcluster.api.selecting import compile_match, select
-from koord.localcluster.api.store import decode
-from koord.localcluster.clusterapi import Object, Objects, PatchKind, WatchEvent, WatchEvents
+from koord.localcluster.api.store import decode, encode
+from koord.localcluster.clusterapi import (
+    Object,
+    Objects,
+    PatchKind,
+    PropagationPolicy,
+    WatchEvent,
+    WatchEvents,
+)
+
+T = TypeVar("T")
 
 _BATCH = 1_000
 _IDLE_SECONDS = 3_600.0
 
 
 class InProcessApi:
-    """Implements `koord.localcluster.clusterapi.ClusterApi` without HTTP. Bodies given to it become the server's."""
+    """Implements `koord.localcluster.clusterapi.ClusterApi` without HTTP. Bodies given to it become the server's.
 
-    def __init__(self, cluster: Cluster) -> None:
+    `manager` comes to own what is written.
+    """
+
+    def __init__(self, cluster: Cluster, manager: str = "koord") -> None:
         self._cluster = cluster
+        self._manager = manager
 
     async def list(
         self,
@@ -76,14 +93,32 @@ class InProcessApi:
 
     async def create(self, resource: str, namespace: str | None, body: Object) -> bytes:
         """Create; answers the stored object."""
-        return self._cluster.create(self._cluster.resource(resource), namespace, body)
+        cluster, served = self._cluster, self._cluster.resource(resource)
+        if not cluster.admission.concerns(served):
+            return cluster.create(served, namespace, body, by=self._by(served))
+        sent = encode(body)
+        return await self._admitted(lambda: cluster.create(served, namespace, decode_json(sent), by=self._by(served)))
+
+    def _by(self, resource: Resource, through: str = "") -> Writer:
+        return Writer(self._manager, resource.api_version, through)
+
+    async def _admitted(self, write: Callable[[], T]) -> T:
+        return await self._cluster.admission.run(Caller(CONTROLLER), write)
 
     async def replace(
         self, resource: str, namespace: str | None, name: str, body: Object, *, subresource: str | None = None
     ) -> bytes:
         """Replace the object or its status."""
         served = self._cluster.resource(resource)
-        return self._cluster.replace(served, namespace, name, body, subresource=subresource)
+        cluster = self._cluster
+        if not cluster.admission.concerns(served):
+            return cluster.replace(served, namespace, name, body, subresource=subresource, by=self._by(served))
+        sent = encode(body)
+        return await self._admitted(
+            lambda: cluster.replace(
+                served, namespace, name, decode_json(sent), subresource=subresource, by=self._by(served)
+            )
+        )
 
     async def patch(
         self,
@@ -97,16 +132,26 @@ class InProcessApi:
     ) -> bytes:
         """Apply a patch; answers the stored object (for `scale` too)."""
         served = self._cluster.resource(resource)
+        cluster = self._cluster
         body: Any = decode_json(patch) if isinstance(patch, bytes) else patch
+        by = self._by(served, "scale" if subresource == "scale" else "")
+        apply: Callable[[Object], Object]
         if subresource == "scale":
             change = applier(served, KINDS[kind], body, type_name="autoscaling.v1.Scale")
 
-            def apply(obj: Object) -> Object:
-                return from_scale(served, obj, change(to_scale(served, obj)))
+            def rescale(obj: Object) -> Object:
+                before = to_scale(served, obj)
+                scale = cluster.admission.scaled(served, before, change(before), dry_run=False)
+                return from_scale(served, obj, scale)
 
-            return self._cluster.patch(served, namespace, name, apply)
-        apply_patch = applier(served, KINDS[kind], body)
-        return self._cluster.patch(served, namespace, name, apply_patch, subresource=subresource)
+            subresource, apply = None, rescale
+        else:
+            apply = applier(served, KINDS[kind], body)
+        if not cluster.admission.concerns(served):
+            return cluster.patch(served, namespace, name, apply, subresource=subresource, by=by)
+        return await self._admitted(
+            lambda: cluster.patch(served, namespace, name, apply, subresource=subresource, by=by)
+        )
 
     async def delete(
         self,
@@ -117,9 +162,17 @@ class InProcessApi:
         uid: str | None = None,
         resource_version: str | None = None,
         grace_period_seconds: int | None = None,
+        propagation_policy: PropagationPolicy | None = None,
     ) -> None:
         """Delete, with preconditions."""
-        options = deletion.DeleteOptions(
-            grace_period_seconds=grace_period_seconds, preconditions=deletion.preconditions(uid, resource_version)
+        options = DeleteOptions(
+            grace_period_seconds=grace_period_seconds,
+            preconditions=deletion.preconditions(uid, resource_version),
+            propagation_policy=propagation_policy,
         )
-        deletion.delete(self._cluster, self._cluster.resource(resource), namespace, name, options)
+        check_options(options)
+        cluster, served = self._cluster, self._cluster.resource(resource)
+        if not cluster.admission.concerns(served):
+            deletion.delete(cluster, served, namespace, name, options)
+        else:
+            await self._admitted(lambda: deletion.delete(cluster, served, namespace, name, options))

@@ -2,12 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from koord.localcluster.api import deletion, pods, scale
+from koord.localcluster.api.admission.callers import caller_of
+from koord.localcluster.api.apply.applying import Apply, apply_patch, read_configuration
+from koord.localcluster.api.apply.options import OWN_AGENTS, applier_of, manager_of
+from koord.localcluster.api.apply.ownership import shown
+from koord.localcluster.api.apply.writers import Writer
 from koord.localcluster.api.builtin import NAMESPACES, PODS
 from koord.localcluster.api.cluster import Cluster
+from koord.localcluster.api.deleteoptions import options_of
 from koord.localcluster.api.errors import bad_request, method_not_allowed, no_such_path
+from koord.localcluster.api.eviction import evict
 from koord.localcluster.api.listing import Pager, list_page
 from koord.localcluster.api.patching import applier
 from koord.localcluster.api.rendering import decode_raw, render, render_list
@@ -15,6 +23,7 @@ from koord.localcluster.api.requests import (
     APPLY_PATCH,
     Request,
     Response,
+    View,
     decode_json,
     decode_object,
     media_type,
@@ -22,12 +31,14 @@ from koord.localcluster.api.requests import (
 )
 from koord.localcluster.api.resources import Route
 from koord.localcluster.api.schemas.requesting import report_of
-from koord.localcluster.api.selecting import compile_match, select
+from koord.localcluster.api.selecting import compile_match
 from koord.localcluster.api.store import encode
-from koord.localcluster.api.watching import WatchPlan, Writer
+from koord.localcluster.api.watching import WatchPlan
+from koord.localcluster.api.watching import Writer as WatchWriter
 from koord.localcluster.clusterapi import Object
 
 _YIELD_EVERY = 200
+_READING = ("GET", "HEAD")
 
 
 class Target(NamedTuple):
@@ -70,6 +81,16 @@ class ObjectHandlers:
 
     async def handle(self, request: Request, target: Target) -> Response:
         """Answer one request."""
+        method = request.method
+        if method == "DELETE" and not target.name:
+            return await self._delete_collection(request, target)
+        if method in _READING or not self._cluster.admission.concerns(target.route.resource):
+            return self._answer(request, target)
+        return await self._cluster.admission.run(
+            caller_of(request, target.route), lambda: self._answer(request, target)
+        )
+
+    def _answer(self, request: Request, target: Target) -> Response:
         if target.subresource:
             return self._subresource(request, target)
         method = request.method
@@ -78,13 +99,10 @@ class ObjectHandlers:
                 return self._list_or_watch(request, target)
             if method == "POST":
                 return self._create(request, target)
-            if method == "DELETE":
-                return await self._delete_collection(request, target)
         elif method == "GET":
             if request.query.flag("watch"):
                 return self._list_or_watch(request, target)
-            entry = self._cluster.find(target.route.resource, target.namespace, target.name)
-            return render(target.route, entry.raw, wanted_view(request.accept), request.query)
+            return self._show(request, target)
         elif method == "PUT":
             return self._replace(request, target)
         elif method == "PATCH":
@@ -105,7 +123,7 @@ class ObjectHandlers:
         view = wanted_view(request.accept)
         if query.flag("watch"):
             plan = WatchPlan(self._cluster.store, collection, target.namespace, match, query)
-            return Response(200, plan.lines(Writer(target.route, view, query)))
+            return Response(200, plan.lines(WatchWriter(target.route, view, query)))
         page = list_page(self._cluster.store, self._pager, collection, target.namespace, match, query)
         return render_list(target.route, page, view, query)
 
@@ -128,8 +146,10 @@ class ObjectHandlers:
         report = report_of(request, target.route, decoded)
         obj = self._inward(target, decoded)
         view = wanted_view(request.accept)
-        raw = self._cluster.create(resource, target.namespace, obj, dry_run=request.query.dry_run, report=report)
-        return render(target.route, raw, view, request.query, 201)
+        by = Writer(manager_of(request.query, request.user_agent, "Create"), target.route.api_version)
+        dry_run = request.query.dry_run
+        raw = self._cluster.create(resource, target.namespace, obj, dry_run=dry_run, report=report, by=by)
+        return self._written(request, target, raw, view, 201)
 
     def _replace(self, request: Request, target: Target, subresource: str | None = None) -> Response:
         decoded = decode_object(request)
@@ -143,14 +163,18 @@ class ObjectHandlers:
             subresource=subresource,
             dry_run=request.query.dry_run,
             report=report,
+            by=Writer(manager_of(request.query, request.user_agent, "Update"), target.route.api_version),
         )
-        return render(target.route, raw, wanted_view(request.accept), request.query)
+        return self._written(request, target, raw)
 
     def _patch(self, request: Request, target: Target, subresource: str | None = None) -> Response:
         route = target.route
         media = media_type(request.content_type)
-        decoded = None if media == APPLY_PATCH else decode_json(request.body)
-        report = None if media == APPLY_PATCH else report_of(request, route, decoded)
+        if media == APPLY_PATCH:
+            return self._apply(request, target, subresource or "")
+        decoded = decode_json(request.body)
+        report = report_of(request, route, decoded)
+        by = Writer(manager_of(request.query, request.user_agent, "Patch"), route.api_version)
         apply = applier(route.resource, media, decoded)
         if route.outward is not None and route.inward is not None:
             stored, outward, inward = apply, route.outward, route.inward
@@ -162,46 +186,82 @@ class ObjectHandlers:
             route.resource,
             target.namespace,
             target.name,
-            apply,
+            apply if b"managedFields" not in request.body else self._with_owners(target, apply),
             subresource=subresource,
             dry_run=request.query.dry_run,
             report=report,
+            by=by,
         )
-        return render(route, raw, wanted_view(request.accept), request.query)
+        return self._written(request, target, raw)
 
-    def _options(self, request: Request) -> tuple[deletion.DeleteOptions, bool]:
-        query = request.query
-        body = decode_object(request) if request.body else {}
-        options = deletion.read_options(body)
-        if options.grace_period_seconds is None:
-            options.grace_period_seconds = query.number("gracePeriodSeconds")
-        return options, query.dry_run or bool(options.dry_run)
+    def _apply(self, request: Request, target: Target, subresource: str) -> Response:
+        manager, force = applier_of(request.query)
+        asked = Apply(target.route, target.namespace, target.name, subresource, manager, force)
+        config = read_configuration(request.body)
+        raw, created = apply_patch(self._cluster, asked, config, dry_run=request.query.dry_run)
+        return self._written(request, target, raw, status=201 if created else 200)
+
+    def _with_owners(self, target: Target, apply: Callable[[Object], Object]) -> Callable[[Object], Object]:
+        """The patch, given an object that says whose it is: it concerns managedFields."""
+        resource = target.route.resource
+        writers = self._cluster.find(resource, target.namespace, target.name).writers
+        if writers is None:
+            return apply
+        return lambda obj: apply(shown(resource, {**obj, "metadata": dict(obj["metadata"])}, writers))
+
+    def _written(
+        self, request: Request, target: Target, raw: bytes, view: View | None = None, status: int = 200
+    ) -> Response:
+        """The answer to a write: the object with its owners, for those who care."""
+        view = view or wanted_view(request.accept)
+        if view is View.OBJECT and not request.user_agent.startswith(OWN_AGENTS):
+            entry = self._cluster.collection(target.route.resource).get(target.namespace or "", target.name)
+            if entry is not None and entry.raw is raw and entry.writers is not None:
+                raw = encode(shown(target.route.resource, decode_raw(raw), entry.writers))
+        return render(target.route, raw, view, request.query, status)
+
+    def _show(self, request: Request, target: Target) -> Response:
+        """One object, with its owners for those who care."""
+        resource = target.route.resource
+        entry = self._cluster.find(resource, target.namespace, target.name)
+        view, raw = wanted_view(request.accept), entry.raw
+        if entry.writers is not None and view is View.OBJECT and not request.user_agent.startswith(OWN_AGENTS):
+            raw = encode(shown(resource, decode_raw(raw), entry.writers))
+        return render(target.route, raw, view, request.query)
 
     def _delete(self, request: Request, target: Target) -> Response:
-        options, dry_run = self._options(request)
+        options = options_of(request)
         resource = target.route.resource
-        deleted = deletion.delete(self._cluster, resource, target.namespace, target.name, options, dry_run=dry_run)
-        if not deleted.gone or resource is PODS or resource is NAMESPACES:
-            return render(target.route, deleted.entry.raw, wanted_view(request.accept), request.query)
-        details: Object = {"name": target.name, "kind": resource.plural, "uid": deleted.entry.uid}
+        deleted = deletion.delete(self._cluster, resource, target.namespace, target.name, options)
+        if not deleted.gone or resource.key in deletion.RETURNED_WHEN_GONE:
+            status = 202 if not deleted.gone and options.orphan_dependents is False else 200
+            return render(target.route, deleted.raw, wanted_view(request.accept), request.query, status)
+        details: Object = {"name": target.name, "kind": resource.plural, "uid": deleted.uid}
         if resource.group:
             details["group"] = resource.group
         return _success(200, details)
 
     async def _delete_collection(self, request: Request, target: Target) -> Response:
-        options, dry_run = self._options(request)
+        options = options_of(request)
         resource, query = target.route.resource, request.query
-        if resource.namespaced and target.namespace is None:
+        if (resource.namespaced and target.namespace is None) or resource is NAMESPACES:
             raise method_not_allowed()
+        view = wanted_view(request.accept)
         match = compile_match(resource, query.text("labelSelector"), query.text("fieldSelector"))
         collection = self._cluster.collection(resource)
-        for count, entry in enumerate(select(collection.entries(target.namespace), match)):
+        caller = caller_of(request, target.route, named=False)
+        page = list_page(self._cluster.store, self._pager, collection, target.namespace, match, query)
+        for count, entry in enumerate(page.entries):
             current = collection.get(entry.namespace, entry.name)
             if current is not None and current.uid == entry.uid:
-                deletion.delete(self._cluster, resource, entry.namespace, entry.name, options, dry_run=dry_run)
+                delete = partial(deletion.delete, self._cluster, resource, entry.namespace, entry.name, options)
+                if not self._cluster.admission.concerns(resource):
+                    delete()
+                else:
+                    await self._cluster.admission.run(caller, delete)
             if count % _YIELD_EVERY == _YIELD_EVERY - 1:
                 await asyncio.sleep(0)
-        return _success(200, {"kind": resource.plural})
+        return render_list(target.route, page, view, query)
 
     # --- sub-resources
 
@@ -214,7 +274,7 @@ class ObjectHandlers:
                 if method == "PATCH":
                     return self._patch(request, target, "status")
                 if method == "GET":
-                    return render(target.route, self._raw(target), wanted_view(request.accept), request.query)
+                    return self._show(request, target)
             case "scale" if resource.scale is not None:
                 return self._scale(request, target)
             case "binding" if resource is PODS:
@@ -225,7 +285,7 @@ class ObjectHandlers:
                     return self._evict(request, target)
             case "finalize" if resource is NAMESPACES:
                 if method == "PUT":
-                    return self._replace(request, target)
+                    return self._replace(request, target, "finalize")
             case _:
                 raise no_such_path()
         raise method_not_allowed()
@@ -243,11 +303,11 @@ class ObjectHandlers:
         return _CREATED
 
     def _evict(self, request: Request, target: Target) -> Response:
-        # Disruption budgets are stored but not enforced: an eviction is a delete.
+        given = request.query.text("dryRun")
         eviction = decode_object(request)
-        options = deletion.read_options(eviction.get("deleteOptions") or {})
-        dry_run = request.query.dry_run or bool(options.dry_run)
-        deletion.delete(self._cluster, PODS, target.namespace, target.name, options, dry_run=dry_run)
+        namespace = target.namespace or ""
+        eviction = self._cluster.admission.evicted(namespace, target.name, eviction, dry_run=bool(given))
+        evict(self._cluster, namespace, target.name, eviction, [given] if given else None)
         return _CREATED
 
     def _scale(self, request: Request, target: Target) -> Response:
@@ -259,15 +319,28 @@ class ObjectHandlers:
             change: Callable[[Object], Object] = lambda _: written  # noqa: E731
         elif request.method == "PATCH":
             media = media_type(request.content_type)
+            if media == APPLY_PATCH:
+                return self._apply_scale(request, target)
             change = applier(resource, media, decode_json(request.body), type_name="autoscaling.v1.Scale")
         else:
             raise method_not_allowed()
 
         def apply(obj: Object) -> Object:
-            return scale.from_scale(resource, obj, change(scale.to_scale(resource, obj)))
+            before = scale.to_scale(resource, obj)
+            after = self._cluster.admission.scaled(resource, before, change(before), dry_run=request.query.dry_run)
+            return scale.from_scale(resource, obj, after)
 
-        raw = self._cluster.patch(resource, target.namespace, target.name, apply, dry_run=request.query.dry_run)
+        verb = "Update" if request.method == "PUT" else "Patch"
+        by = Writer(manager_of(request.query, request.user_agent, verb), target.route.api_version, "scale")
+        raw = self._cluster.patch(resource, target.namespace, target.name, apply, dry_run=request.query.dry_run, by=by)
         return Response(200, encode(scale.to_scale(resource, decode_raw(raw))))
+
+    def _apply_scale(self, request: Request, target: Target) -> Response:
+        manager, force = applier_of(request.query)
+        asked = Apply(target.route, target.namespace, target.name, "scale", manager, force)
+        config = read_configuration(request.body)
+        raw, _ = apply_patch(self._cluster, asked, config, dry_run=request.query.dry_run)
+        return Response(200, encode(scale.to_scale(target.route.resource, decode_raw(raw))))
 
 
 def _success(status: int, details: Any = None) -> Response:

@@ -86,6 +86,7 @@ class Request(NamedTuple):
     content_type: bytes
     body: bytes
     warnings: list[str]
+    user_agent: bytes = b""
 
 
 class Response(NamedTuple):

@@ -17,6 +17,7 @@ from koord.localcluster.api.apply.writers import Applied, Writer
 from koord.localcluster.api.errors import bad_request, conflict, invalid, invalid_value, not_found
 from koord.localcluster.api.requests import decode_json
 from koord.localcluster.api.resources import Route
+from koord.localcluster.api.scale import paths_of
 from koord.localcluster.api.store import decode
 from koord.localcluster.clusterapi import ApiError, Object
 
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from koord.localcluster.api.cluster import Cluster
 
 
+SCALE = "autoscaling/v1"
+
+
 class Apply(NamedTuple):
-    """What an apply asks for; `subresource` is empty or `status`."""
+    """What an apply asks for; `subresource` is empty, `status` or `scale`."""
 
     route: Route
     namespace: str | None
@@ -81,11 +85,14 @@ def apply_patch(cluster: "Cluster", asked: Apply, config: Object, *, dry_run: bo
     """
     route, resource = asked.route, asked.route.resource
     version, kind = config.get("apiVersion") or "", config.get("kind") or ""
-    if (version, kind) != (route.api_version, resource.kind):
+    scaling = asked.subresource == "scale"
+    if (version, kind) != ((SCALE, "Scale") if scaling else (route.api_version, resource.kind)):
         raise bad_request(f"invalid object type: {version if '/' in version else '/' + version}, Kind={kind}")
     metadata = config.get("metadata") or {}
     if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
+    if scaling:
+        config = _scaled(route, config)
     writer = Writer(asked.manager, route.api_version)
     write = write_of(resource, writer, cluster.clock.now(), subresource=asked.subresource, operation=APPLY)
     entry = cluster.collection(resource).get(asked.namespace or "", asked.name)
@@ -116,11 +123,26 @@ def apply_patch(cluster: "Cluster", asked: Apply, config: Object, *, dry_run: bo
         asked.namespace,
         asked.name,
         lambda _: new if route.inward is None else route.inward(new),
-        subresource=asked.subresource or None,
+        subresource="status" if asked.subresource == "status" else None,
         dry_run=dry_run,
         by=by,
     )
     return raw, False
+
+
+def _scaled(route: Route, config: Object) -> Object:
+    """What a configuration of the scale sub-resource says of the object itself."""
+    spec = config.get("spec")
+    value = spec.get("replicas") if isinstance(spec, dict) else None
+    inner: Any = value if isinstance(value, int) else 0
+    for step in reversed(paths_of(route.resource).spec_replicas):
+        inner = {step: inner}
+    return {
+        "apiVersion": route.api_version,
+        "kind": route.resource.kind,
+        "metadata": config.get("metadata") or {},
+        **inner,
+    }
 
 
 def _create(cluster: "Cluster", asked: Apply, new: Object, managed: Managed, *, dry_run: bool) -> bytes:
@@ -168,7 +190,7 @@ def _applied(
     except TypedError as error:
         raise ApiError(500, "", str(error)) from error
     except Conflicts as error:
-        raise refused(error.conflicts) from error
+        raise refused(error.conflicts, SCALE if asked.subresource == "scale" else "") from error
     if asked.manager == lastapplied.MANAGER and lastapplied.text_of(live if new is None else new):
         new = lastapplied.kept(live if new is None else new, config)
     return (None if new is None else _without_nulls(new, asked)), owners
@@ -210,8 +232,10 @@ def _untyped(config: Object, error: TypedError) -> ApiError:
     return ApiError(500, "", f"failed to create typed patch object ({where}): {error}")
 
 
-def refused(conflicts: list[Conflict]) -> ApiError:
-    """409: an apply without force that changes what others own."""
+def refused(conflicts: list[Conflict], version: str = "") -> ApiError:
+    """409: an apply without force that changes what others own; `version` is shown for theirs when it is given."""
+    if version:
+        conflicts = [one._replace(owner=one.owner._replace(version=version)) for one in conflicts]
     conflicts = sorted(conflicts, key=_owner_text)
     causes = [
         {"reason": "FieldManagerConflict", "message": f"conflict with {_owner_text(one)}", "field": one.field}

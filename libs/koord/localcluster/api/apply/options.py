@@ -4,6 +4,8 @@ from koord.localcluster.api.errors import Cause, forbidden_value, invalid_value,
 from koord.localcluster.api.requests import Query
 from koord.localcluster.clusterapi import ApiError, Object
 
+OWN_AGENTS = b"koord-"
+"""How koord's own clients name themselves; they drop managedFields, so nothing derives them for these."""
 MOST_BYTES = 128
 _TRUE = ("1", "t", "T", "true", "True", "TRUE")
 _agents: dict[bytes, str] = {}

@@ -171,6 +171,8 @@ def at_change(
     """
     if isinstance(by, Applied):
         return by.entries or None, None
+    if by is not None and by.through:
+        subresource = by.through
     tracked = old["metadata"].get("managedFields")
     sent: Managed | None = None
     if given is not None and not subresource:
@@ -199,12 +201,12 @@ def at_change(
 def _after(writers: Writers, old: Object, new: Object, by: Writer, now: str, subresource: str) -> Writers | None:
     """The writers after one more write, None when they no longer say it all."""
     if subresource == "":
-        if (writers.main, writers.version) != by:
+        if (writers.main, writers.version) != by[:2]:
             return None
         return shared(
             Writers(by.manager, by.version, now, writers.status, writers.status_version, writers.status_since)
         )
-    if subresource != "status" or (writers.status and (writers.status, writers.status_version) != by):
+    if subresource != "status" or (writers.status and (writers.status, writers.status_version) != by[:2]):
         return None
     before, after = old["metadata"], new["metadata"]
     if before is not after and any(before.get(field) != after.get(field) for field in _OWNABLE):

@@ -6,10 +6,14 @@ import msgspec
 
 
 class Writer(NamedTuple):
-    """Who makes a write, and in which version of the resource (`apps/v1`)."""
+    """Who makes a write, and in which version of the resource (`apps/v1`).
+
+    through: the sub-resource when the write itself is one of the whole object (`scale`).
+    """
 
     manager: str
     version: str
+    through: str = ""
 
 
 class Applied(NamedTuple):
