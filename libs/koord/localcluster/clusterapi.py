@@ -17,6 +17,7 @@ Object = dict[str, Any]
 Objects = list[Object]
 
 PatchKind = Literal["json", "merge", "strategic"]
+PropagationPolicy = Literal["Foreground", "Background", "Orphan"]
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 
@@ -45,9 +46,10 @@ class ApiError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
             "code": self.code,
         }
+        if self.reason:
+            body["reason"] = self.reason
         if self.details is not None:
             body["details"] = dict(self.details)
         return body
@@ -146,8 +148,11 @@ class ClusterApi(Protocol):
         uid: str | None = None,
         resource_version: str | None = None,
         grace_period_seconds: int | None = None,
+        propagation_policy: PropagationPolicy | None = None,
     ) -> None:
         """Delete; 404 if gone, 409 if `uid` or `resource_version` do not match.
+
+        `propagation_policy` says what becomes of the objects that this one owns; without it Jobs leave their pods.
 
         A pod bound to a node is only marked (`metadata.deletionTimestamp`) unless `grace_period_seconds` is 0, as its
         kubelet does when the containers have stopped. An object with finalizers is marked until they are gone.

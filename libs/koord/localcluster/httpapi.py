@@ -15,7 +15,16 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from koord.localcluster.clusterapi import ApiError, EventType, Object, Objects, PatchKind, WatchEvent, WatchEvents
+from koord.localcluster.clusterapi import (
+    ApiError,
+    EventType,
+    Object,
+    Objects,
+    PatchKind,
+    PropagationPolicy,
+    WatchEvent,
+    WatchEvents,
+)
 
 _PATCH_TYPES = {
     "json": "application/json-patch+json",
@@ -262,6 +271,7 @@ class HttpClusterApi:
         uid: str | None = None,
         resource_version: str | None = None,
         grace_period_seconds: int | None = None,
+        propagation_policy: PropagationPolicy | None = None,
     ) -> None:
         """See `ClusterApi.delete`."""
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
@@ -270,6 +280,8 @@ class HttpClusterApi:
             options["preconditions"] = {key: value for key, value in preconditions.items() if value}
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
+        if propagation_policy is not None:
+            options["propagationPolicy"] = propagation_policy
         path = await self._path(resource, namespace, name)
         await self._request("DELETE", path, body=msgspec.json.encode(options))
 

@@ -108,6 +108,14 @@ class Server:
             raise
 
 
+def until(condition: Callable[[], Any]) -> None:
+    """Poll until something is so."""
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, "not so in time"
+        time.sleep(0.01)
+
+
 def pod(name: str, **spec: Any) -> dict[str, Any]:
     """The smallest pod."""
     return {

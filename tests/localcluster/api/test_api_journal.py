@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from koord.localcluster.api.builtin import CRDS, NAMESPACES, PODS
 from koord.localcluster.api.cluster import Cluster
-from koord.localcluster.api.deletion import DeleteOptions, delete, resume_deletions
+from koord.localcluster.api.controllers.running import Controllers
+from koord.localcluster.api.deleteoptions import DeleteOptions
+from koord.localcluster.api.deletion import delete
 from koord.localcluster.api.journal import Journal, JournalError
 from koord.localcluster.api.records import BadRecord, Kind, pack, read, synced_beyond
 from koord.localcluster.clusterapi import ApiError
@@ -72,7 +74,14 @@ def start(cluster: Cluster) -> Journal:
     return journal
 
 
-def test_what_was_written_is_there_again(tmp_path: Path) -> None:
+async def settle(cluster: Cluster) -> None:
+    """Do what the controllers have to do now."""
+    controllers = Controllers(cluster)
+    controllers.listen()
+    await controllers.settle()
+
+
+async def test_what_was_written_is_there_again(tmp_path: Path) -> None:
     first = opened(tmp_path)
     for name in ("a", "b", "c"):
         first.create(PODS, "default", pod(name))
@@ -87,6 +96,7 @@ def test_what_was_written_is_there_again(tmp_path: Path) -> None:
     served = again.resource("widgets.example.com")
     again.create(served, "default", {"metadata": {"name": "v"}})
     delete(again, CRDS, None, "widgets.example.com", DeleteOptions())
+    await settle(again)
     third = opened(tmp_path)
     assert "widgets.example.com" not in third.registry.resources
     assert state(third) == state(again)
@@ -164,7 +174,8 @@ import asyncio, sys
 from pathlib import Path
 from koord.localcluster.api.builtin import PODS
 from koord.localcluster.api.cluster import Cluster
-from koord.localcluster.api.deletion import DeleteOptions, delete
+from koord.localcluster.api.deleteoptions import DeleteOptions
+from koord.localcluster.api.deletion import delete
 from koord.localcluster.api.journal import Journal
 from tests.localcluster.api.rig import pod
 
@@ -307,7 +318,7 @@ async def test_a_sync_that_failed_is_never_believed_again(tmp_path: Path, monkey
     assert state(opened(tmp_path)) == state(first)
 
 
-def test_an_interrupted_namespace_deletion_goes_on(tmp_path: Path) -> None:
+async def test_an_interrupted_namespace_deletion_goes_on(tmp_path: Path) -> None:
     first = opened(tmp_path)
     first.create(NAMESPACES, None, {"metadata": {"name": "team"}})
     body = pod("a")
@@ -317,13 +328,16 @@ def test_an_interrupted_namespace_deletion_goes_on(tmp_path: Path) -> None:
     again = opened(tmp_path)
     with pytest.raises(ApiError, match="being terminated"):
         again.create(PODS, "team", pod("b"))
-    resume_deletions(again)
+    controllers = Controllers(again)
+    controllers.listen()
+    await controllers.settle()
     again.patch(
         PODS,
         "team",
         "a",
         lambda obj: {**obj, "metadata": {k: v for k, v in obj["metadata"].items() if k != "finalizers"}},
     )
+    await controllers.settle()
     assert again.collection(NAMESPACES).get("", "team") is None
     assert again.terminating == set()
 

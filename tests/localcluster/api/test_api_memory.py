@@ -16,6 +16,7 @@ from koord.localcluster.api import deletion, store
 from koord.localcluster.api.app import App
 from koord.localcluster.api.builtin import EVENTS, PODS
 from koord.localcluster.api.cluster import Cluster
+from koord.localcluster.api.deleteoptions import DeleteOptions
 from koord.localcluster.api.expiry import EventExpiry
 from koord.localcluster.api.listing import Page, Pager, list_page
 from koord.localcluster.api.pods import bind
@@ -176,7 +177,7 @@ async def test_churn_leaves_nothing_behind(plain: Cluster, monkeypatch: pytest.M
             plain.create(EVENTS, "default", {"metadata": {"name": name}, "involvedObject": about, "message": name})
             alive.append(name)
         for name in alive[:-80]:
-            deletion.delete(plain, PODS, "default", name, deletion.DeleteOptions())
+            deletion.delete(plain, PODS, "default", name, DeleteOptions())
         del alive[:-80]
         await expiry.sweep(0.0)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.localcluster.api.rig import Client, Server, pod
+from tests.localcluster.api.rig import Client, Server, pod, until
 
 
 def test_a_wrong_or_missing_token_is_401(server: Server, client: Client) -> None:
@@ -200,7 +200,7 @@ def test_delete_honours_preconditions_and_finalizers(client: Client, namespace: 
     made = client.post(path, {"metadata": {"name": "c", "finalizers": ["koord.sh/hold"]}}).body
     assert client.delete(f"{path}/c", {"preconditions": {"uid": "another"}}).code == 409
     assert client.delete(f"{path}/c", {"preconditions": {"resourceVersion": "1"}}).code == 409
-    assert client.delete(f"{path}/c", {"propagationPolicy": "Sometimes"}).code == 400
+    assert client.delete(f"{path}/c", {"propagationPolicy": "Sometimes"}).code == 422
     marked = client.delete(f"{path}/c", {"preconditions": {"uid": made["metadata"]["uid"]}})
     assert marked.code == 200 and marked.body["metadata"]["deletionTimestamp"]
     again = client.patch(f"{path}/c", {"metadata": {"finalizers": ["koord.sh/hold", "koord.sh/more"]}})
@@ -225,11 +225,12 @@ def test_namespaces_go_with_their_contents(client: Client, namespace: str) -> No
     assert client.get(path).body["metadata"]["labels"] == {"kubernetes.io/metadata.name": namespace}
     assert client.delete(path).code == 200
     assert client.get(path).body["status"]["phase"] == "Terminating"
-    assert client.get(f"{path}/pods/a").code == 404
+    until(lambda: client.get(f"{path}/pods/a").code == 404)
     refused = client.post(f"{path}/pods", pod("b"))
     assert (refused.code, refused.body["reason"]) == (403, "Forbidden")
+    until(lambda: "deletionTimestamp" in client.get(f"{path}/configmaps/held").body["metadata"])
     client.patch(f"{path}/configmaps/held", {"metadata": {"finalizers": []}})
-    assert client.get(path).code == 404
+    until(lambda: client.get(path).code == 404)
     assert client.delete("/api/v1/namespaces/kube-system").code == 403
 
 

@@ -9,7 +9,7 @@ from koord.localcluster.api import deletion, pods, scale
 from koord.localcluster.api.admission.callers import caller_of
 from koord.localcluster.api.apply.applying import Apply, apply_patch, read_configuration
 from koord.localcluster.api.apply.options import OWN_AGENTS, applier_of, manager_of
-from koord.localcluster.api.apply.ownership import shown
+from koord.localcluster.api.apply.ownership import may_be_untracked, shown
 from koord.localcluster.api.apply.writers import Writer
 from koord.localcluster.api.builtin import NAMESPACES, PODS
 from koord.localcluster.api.cluster import Cluster
@@ -17,6 +17,7 @@ from koord.localcluster.api.deleteoptions import options_of
 from koord.localcluster.api.errors import bad_request, method_not_allowed, no_such_path
 from koord.localcluster.api.eviction import evict
 from koord.localcluster.api.listing import Pager, list_page
+from koord.localcluster.api.listoptions import read_version
 from koord.localcluster.api.patching import applier
 from koord.localcluster.api.rendering import decode_raw, render, render_list
 from koord.localcluster.api.requests import (
@@ -100,8 +101,8 @@ class ObjectHandlers:
             if method == "POST":
                 return self._create(request, target)
         elif method == "GET":
-            if request.query.flag("watch"):
-                return self._list_or_watch(request, target)
+            if version := read_version(request.query.text("resourceVersion")):
+                self._cluster.store.check_reached(version)
             return self._show(request, target)
         elif method == "PUT":
             return self._replace(request, target)
@@ -116,10 +117,7 @@ class ObjectHandlers:
     def _list_or_watch(self, request: Request, target: Target) -> Response:
         query, resource = request.query, target.route.resource
         collection = self._cluster.collection(resource)
-        fields = query.text("fieldSelector")
-        if target.name:
-            fields = f"metadata.name={target.name}"
-        match = compile_match(resource, query.text("labelSelector"), fields)
+        match = compile_match(resource, query.text("labelSelector"), query.text("fieldSelector"))
         view = wanted_view(request.accept)
         if query.flag("watch"):
             plan = WatchPlan(self._cluster.store, collection, target.namespace, match, query)
@@ -213,11 +211,12 @@ class ObjectHandlers:
         self, request: Request, target: Target, raw: bytes, view: View | None = None, status: int = 200
     ) -> Response:
         """The answer to a write: the object with its owners, for those who care."""
-        view = view or wanted_view(request.accept)
-        if view is View.OBJECT and not request.user_agent.startswith(OWN_AGENTS):
-            entry = self._cluster.collection(target.route.resource).get(target.namespace or "", target.name)
+        view, resource = view or wanted_view(request.accept), target.route.resource
+        if may_be_untracked(resource) and view is View.OBJECT and not request.user_agent.startswith(OWN_AGENTS):
+            obj = decode_raw(raw)
+            entry = self._cluster.collection(resource).get(target.namespace or "", obj["metadata"]["name"])
             if entry is not None and entry.raw is raw and entry.writers is not None:
-                raw = encode(shown(target.route.resource, decode_raw(raw), entry.writers))
+                raw = encode(shown(resource, obj, entry.writers))
         return render(target.route, raw, view, request.query, status)
 
     def _show(self, request: Request, target: Target) -> Response:

@@ -32,7 +32,7 @@ def system_priority_classes() -> list[Object]:
 def prepare(cluster: "Cluster", pod: Object) -> None:
     """Resolve the priority and set the first status of a new pod."""
     spec = pod["spec"]
-    _resolve_priority(cluster, pod, spec)
+    resolve_priority(cluster, pod)
     status: Object = {"phase": "Pending", "qosClass": qos_class(spec)}
     if spec.get("schedulingGates"):
         status["conditions"] = [
@@ -47,7 +47,9 @@ def prepare(cluster: "Cluster", pod: Object) -> None:
     pod["status"] = status
 
 
-def _resolve_priority(cluster: "Cluster", pod: Object, spec: Object) -> None:
+def resolve_priority(cluster: "Cluster", pod: Object) -> None:
+    """Write into a pod what its PriorityClass, or the default one, says; 403 when the pod says something else."""
+    spec = pod["spec"]
     classes = cluster.collection(PRIORITY_CLASSES)
     name = spec.get("priorityClassName")
     found: Object | None = None
@@ -89,6 +91,8 @@ def bind(cluster: "Cluster", namespace: str, name: str, binding: Object, *, dry_
     `binding.metadata` may carry a uid and a resourceVersion as preconditions, and annotations and labels that go onto
     the pod in the same write. 404 no such pod, 409 already assigned, being deleted, or a precondition that fails.
     """
+    if cluster.admission.current is not None:
+        binding = cluster.admission.bound(namespace, name, binding, dry_run=dry_run)
     target = binding.get("target")
     metadata = binding.get("metadata") or {}
     if not isinstance(target, dict) or not isinstance(metadata, dict):
@@ -103,7 +107,7 @@ def bind(cluster: "Cluster", namespace: str, name: str, binding: Object, *, dry_
     for field, values in (("annotations", annotations), ("labels", labels)):
         if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
             raise bad_request(f"Binding in the request cannot be handled: metadata.{field} must be strings by name")
-    causes.extend(validate_metadata_change({"annotations": annotations, "labels": labels}, {}))
+    causes.extend(validate_metadata_change(PODS, {"annotations": annotations, "labels": labels}, {}))
     if causes:
         raise invalid(PODS, name, causes)
     if metadata.get("name") not in (None, "", name):

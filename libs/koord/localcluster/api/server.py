@@ -27,14 +27,13 @@ from koord.localcluster.api.app import App
 from koord.localcluster.api.builtin import CRDS
 from koord.localcluster.api.certificates import CertificateFiles, make_certificates
 from koord.localcluster.api.cluster import Cluster
+from koord.localcluster.api.controllers.running import Controllers
 from koord.localcluster.api.datadir import DataDirectory, some_ports
-from koord.localcluster.api.deletion import resume_deletions
 from koord.localcluster.api.expiry import expire_forever
 from koord.localcluster.api.inprocess import InProcessApi
 from koord.localcluster.api.journal import JournalError
 from koord.localcluster.api.privatefiles import write_private
 from koord.localcluster.api.store import decode
-from koord.localcluster.clusterapi import ApiError
 
 _BACKLOG = 1024
 _START_SECONDS = 15.0
@@ -140,6 +139,7 @@ class ApiServer:
         data: DataDirectory | None = None,
     ) -> None:
         self.cluster = cluster
+        self.controllers = Controllers(cluster)
         self._data = data
         self.token = secrets.token_urlsafe(24) if data is None else data.identity().token
         self.url = ""
@@ -173,7 +173,7 @@ class ApiServer:
         store = self.cluster.store
         if store.journal is not None:
             store.journal.start(store.state, lambda: store.version)
-            self._tidy.append(asyncio.create_task(_resume_forever(self.cluster)))
+        self.controllers.start()
         return Ready(self.url, str(path), str(files.ca), self.token, os.getpid())
 
     def _granian(self, app: App, listener: socket.socket, files: CertificateFiles) -> _OwnSocketServer:
@@ -211,6 +211,7 @@ class ApiServer:
 
     async def stop(self) -> None:
         """End all watches, then listen no longer."""
+        await self.controllers.stop()
         for task in self._tidy:
             task.cancel()
         for collection in list(self.cluster.store.collections.values()):
@@ -220,6 +221,7 @@ class ApiServer:
             self._server.stop()  # type: ignore[no-untyped-call]
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
                 await asyncio.wait_for(self._task, 5)
+        await self.cluster.admission.aclose()
         if self.cluster.store.journal is not None:
             await self.cluster.store.journal.stop()
 
@@ -252,20 +254,6 @@ async def _listen_again(data: DataDirectory, host: str, port: int) -> socket.soc
     if identity != data.identity():
         data.keep(identity)
     return listener
-
-
-async def _resume_forever(cluster: Cluster) -> None:
-    """End what a full disk left half done: the deletion of namespaces."""
-    journal = cluster.store.journal
-    seen = -1
-    while journal is not None:
-        if journal.refusals != seen:
-            try:
-                resume_deletions(cluster)
-                seen = journal.refusals
-            except ApiError:
-                seen = -1
-        await asyncio.sleep(1.0)
 
 
 async def _ask(host: str, port: int, context: ssl.SSLContext) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from koord.kube.quantity import QuantityError, parse
-from koord.localcluster.api.errors import Cause, duplicate, forbidden_value, invalid_value, not_supported, required
+from koord.localcluster.api.errors import Cause, duplicate, invalid_value, not_supported, required
+from koord.localcluster.api.finalizers import added_causes, finalizer_causes
 from koord.localcluster.api.resources import Resource
 from koord.localcluster.clusterapi import Object
 
@@ -115,11 +116,8 @@ def validate_metadata(resource: Resource, metadata: Object) -> list[Cause]:
                     f"Too long: may not be more than {_ANNOTATION_BYTES} bytes",
                 )
             )
-    causes.extend(
-        invalid_value("metadata.finalizers", finalizer, _NAME_RULE)
-        for finalizer in metadata.get("finalizers", ())
-        if not _key_ok(finalizer)
-    )
+    if finalizers := metadata.get("finalizers"):
+        causes.extend(validate_finalizers(resource, finalizers))
     causes.extend(
         required(f"metadata.ownerReferences[{i}].{field}", "must not be empty")
         for i, owner in enumerate(metadata.get("ownerReferences", ()))
@@ -129,7 +127,7 @@ def validate_metadata(resource: Resource, metadata: Object) -> list[Cause]:
     return causes
 
 
-def validate_metadata_change(new: Object, old: Object) -> list[Cause]:
+def validate_metadata_change(resource: Resource, new: Object, old: Object) -> list[Cause]:
     """Labels and annotations as on create, if they changed; nothing else of metadata can change."""
     causes: list[Cause] = []
     labels = new.get("labels")
@@ -142,16 +140,20 @@ def validate_metadata_change(new: Object, old: Object) -> list[Cause]:
             for key in annotations
             if not _key_ok(key) and not _key_ok(key.lower())
         )
-    if "deletionTimestamp" in old:
-        added = [item for item in new.get("finalizers", ()) if item not in old.get("finalizers", ())]
-        if added:
-            causes.append(
-                forbidden_value(
-                    "metadata.finalizers",
-                    f"no new finalizers can be added if the object is being deleted, found new finalizers {added}",
-                )
-            )
+    finalizers, before = new.get("finalizers") or [], old.get("finalizers") or []
+    if finalizers != before:
+        causes.extend(validate_finalizers(resource, finalizers))
+        if "deletionTimestamp" in old:
+            causes.extend(added_causes(finalizers, before))
     return causes
+
+
+def validate_finalizers(resource: Resource, finalizers: list[str]) -> Iterable[Cause]:
+    """Qualified names, and what `finalizers` says about them."""
+    for finalizer in finalizers:
+        if not _key_ok(finalizer):
+            yield invalid_value("metadata.finalizers", finalizer, _NAME_RULE)
+    yield from finalizer_causes(resource, finalizers)
 
 
 def amount_problem(amount: Any) -> str | None:
