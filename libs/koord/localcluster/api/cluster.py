@@ -287,6 +287,8 @@ class Cluster:
             _carry(metadata, before, field)
         metadata["resourceVersion"] = before["resourceVersion"]
         given = metadata.pop("managedFields", None)
+        if given is not None and given != before.get("managedFields") and (causes := ownership.causes(given)):
+            raise invalid(resource, entry.name, causes)
         if tracked := before.get("managedFields"):
             metadata["managedFields"] = tracked
         self._check_change(resource, entry, old, result, subresource, proven=proven)

@@ -11,7 +11,7 @@ from koord.localcluster.api.apply.checking import check
 from koord.localcluster.api.apply.elements import TypedError
 from koord.localcluster.api.apply.managers import APPLY, BEFORE_FIRST_APPLY, Managed, encode
 from koord.localcluster.api.apply.ownership import current, write_of
-from koord.localcluster.api.apply.structure import Type
+from koord.localcluster.api.apply.structure import DEDUCED, Type
 from koord.localcluster.api.apply.updating import Conflict, Conflicts, Write, apply, update
 from koord.localcluster.api.apply.writers import Applied, Writer
 from koord.localcluster.api.errors import bad_request, conflict, invalid, invalid_value, not_found
@@ -191,9 +191,9 @@ def _applied(
         raise ApiError(500, "", str(error)) from error
     except Conflicts as error:
         raise refused(error.conflicts, SCALE if asked.subresource == "scale" else "") from error
-    if asked.manager == lastapplied.MANAGER and lastapplied.text_of(live if new is None else new):
-        new = lastapplied.kept(live if new is None else new, config)
-    return (None if new is None else _without_nulls(new, asked)), owners
+    if asked.manager == lastapplied.MANAGER and lastapplied.text_of(new or live):
+        new = lastapplied.kept(new or live, config)
+    return (new if new is None or asked.route.resource.custom else _settled(new, of)), owners
 
 
 def _forced_by_annotation(
@@ -210,16 +210,22 @@ def _forced_by_annotation(
     return apply(live, config, managed, write, force=True)
 
 
-def _without_nulls(obj: Object, asked: Apply) -> Object:
-    """A built-in object as its Go type would hold it: fields that are null are not there."""
-    return obj if asked.route.resource.custom else _cleared(obj)
+_ZEROS: dict[str, Any] = {"string": "", "numeric": 0, "boolean": False}
 
 
-def _cleared(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _cleared(inner) for key, inner in value.items() if inner is not None}
-    if isinstance(value, list):
-        return [_cleared(inner) for inner in value]
+def _settled(value: Any, of: Type) -> Any:
+    """A built-in object as its Go type would hold it: fields that are null are not there, other nulls are zeros."""
+    if isinstance(value, dict) and of.map is not None:
+        result = {}
+        for key, inner in value.items():
+            type_ = of.map.field(key) or DEDUCED
+            if inner is not None:
+                result[key] = _settled(inner, type_)
+            elif not of.map.declares(key):
+                result[key] = _ZEROS.get(type_.scalar)
+        return result
+    if isinstance(value, list) and of.list is not None:
+        return [_settled(inner, of.list.element) for inner in value]
     return value
 
 

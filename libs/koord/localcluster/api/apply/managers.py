@@ -10,7 +10,6 @@ UPDATE = "Update"
 BEFORE_FIRST_APPLY = "before-first-apply"
 ANCIENT = "ancient-changes"
 MOST_UPDATERS = 10
-MOST_BYTES = 128
 MOST_SUBRESOURCE = 256
 
 

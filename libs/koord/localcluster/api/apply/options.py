@@ -56,12 +56,17 @@ def program(user_agent: bytes) -> str:
 def name_causes(name: str, field: str = "fieldManager") -> list[Cause]:
     """What is wrong with a manager's name."""
     if len(name.encode()) > MOST_BYTES:
-        return [Cause("FieldValueTooLong", field, f"Too long: may not be more than {MOST_BYTES} bytes")]
+        return [too_long(field, MOST_BYTES)]
     return [
         invalid_value(field, _quoted(name), f"invalid character U+{ord(character):04X} (at position {position})")
         for position, character in enumerate(name)
         if not character.isprintable()
     ]
+
+
+def too_long(field: str, most: int) -> Cause:
+    """A text that is over its limit, in bytes."""
+    return Cause("FieldValueTooLong", field, f"Too long: may not be more than {most} bytes")
 
 
 def _quoted(name: str) -> str:

@@ -15,6 +15,7 @@ from koord.localcluster.api.apply.elements import TypedError
 from koord.localcluster.api.apply.fieldsets import Fields, at, difference, union, without
 from koord.localcluster.api.apply.managers import (
     APPLY,
+    MOST_SUBRESOURCE,
     UPDATE,
     Managed,
     Owned,
@@ -24,9 +25,11 @@ from koord.localcluster.api.apply.managers import (
     owner,
     stored,
 )
+from koord.localcluster.api.apply.options import name_causes, too_long
 from koord.localcluster.api.apply.structure import Type, type_of
 from koord.localcluster.api.apply.updating import NEVER, Write, update
 from koord.localcluster.api.apply.writers import Applied, By, Writer, Writers, shared
+from koord.localcluster.api.errors import Cause
 from koord.localcluster.api.resources import Resource
 from koord.localcluster.api.schemas.lookup import storage_schema
 
@@ -36,6 +39,11 @@ Entries = list[dict[str, Any]]
 _UNTRACKED_AT_FIRST = frozenset(
     ("pods", "nodes", "events", "jobs.batch", "leases.coordination.k8s.io", "endpointslices.discovery.k8s.io")
 )
+
+
+def may_be_untracked(resource: Resource) -> bool:
+    """Whether objects of a resource begin untracked: those of which there are many, or whose writes are many."""
+    return resource.custom or resource.key in _UNTRACKED_AT_FIRST
 
 
 def types_of(resource: Resource) -> Callable[[str], Type | None]:
@@ -140,7 +148,7 @@ def at_creation(resource: Resource, obj: Object, given: Any, by: By, now: str) -
     if isinstance(by, Applied):
         return by.entries or None, None
     sent = _usable(given)
-    if sent is None and (resource.custom or resource.key in _UNTRACKED_AT_FIRST):
+    if sent is None and may_be_untracked(resource):
         return None, shared(Writers(by.manager, by.version))
     write = write_of(resource, by, now)
     try:
@@ -223,6 +231,19 @@ def _plain(obj: Object) -> Object:
     if "managedFields" not in metadata:
         return obj
     return {**obj, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
+
+
+def causes(given: Any) -> list[Cause]:
+    """What is wrong with managedFields that can be read; what cannot be read is ignored (`at_change`)."""
+    found: list[Cause] = []
+    if _usable(given) is None:
+        return found
+    for index, entry in enumerate(given):
+        field = f"metadata.managedFields[{index}]"
+        found.extend(name_causes(entry.get("manager", ""), f"{field}.manager"))
+        if len(entry.get("subresource", "")) > MOST_SUBRESOURCE:
+            found.append(too_long(f"{field}.subresource", MOST_SUBRESOURCE))
+    return found
 
 
 def _usable(given: Any) -> Managed | None:

@@ -35,7 +35,12 @@ class ListType:
     def default(self, key: str) -> Any:
         """What a key field that is left out stands for; UNSET when for nothing."""
         declared = self._items.properties.get(key) if self._items is not None else None
-        return UNSET if declared is None else declared.default
+        if self._items is None or declared is None:
+            return UNSET
+        if declared.default is UNSET and self._items.definition and key in self._items.required:
+            # A field of a Go struct that is no pointer is never absent.
+            return {"string": "", "integer": 0}.get(declared.type, UNSET)
+        return declared.default
 
 
 class MapType:
