@@ -14,7 +14,7 @@ from koord.localcluster.api.admission.admission import Admission
 from koord.localcluster.api.apply import ownership
 from koord.localcluster.api.apply.writers import Applied, By
 from koord.localcluster.api.builtin import CRDS, NAMESPACES, register_builtins
-from koord.localcluster.api.defaults import DEFAULTS
+from koord.localcluster.api.defaults import DEFAULTS, FIRST_STATUS
 from koord.localcluster.api.errors import (
     Cause,
     already_exists,
@@ -178,6 +178,8 @@ class Cluster:
             raise invalid(resource, name, causes)
         if resource.status and resource.key not in _STATUS_AT_CREATION:
             obj.pop("status", None)
+            if status := FIRST_STATUS.get(resource.key):
+                obj["status"] = status()
         if default := DEFAULTS.get(resource.key):
             default(obj)
         # What the server puts in from here on is nobody's.

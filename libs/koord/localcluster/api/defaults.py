@@ -1,146 +1,139 @@
-"""The defaults that Kubernetes fills in and koord, kubectl or the operators rely on. Cheap, and idempotent."""
+"""The defaults of all other kinds, as the real server fills them in. Cheap, and idempotent.
 
+`FIRST_STATUS` is what an object's status says before any controller has seen it.
+"""
+
+import base64
 from collections.abc import Callable
 from typing import Any
 
 from koord.localcluster.api.admission.definitions import MUTATING, VALIDATING, default_configuration
+from koord.localcluster.api.poddefaults import default_claim_spec, default_pod, default_pod_spec
+from koord.localcluster.api.validation import canonical_amounts
 from koord.localcluster.clusterapi import Object
 
 Defaulter = Callable[[Object], None]
-
-_NOT_READY = {
-    "key": "node.kubernetes.io/not-ready",
-    "operator": "Exists",
-    "effect": "NoExecute",
-    "tolerationSeconds": 300,
-}
-_UNREACHABLE = {
-    "key": "node.kubernetes.io/unreachable",
-    "operator": "Exists",
-    "effect": "NoExecute",
-    "tolerationSeconds": 300,
-}
+_RBAC = "rbac.authorization.k8s.io"
 
 
-def default_pod_spec(spec: Object) -> None:
-    """Defaults shared by pods and pod templates."""
-    default = spec.setdefault
-    default("restartPolicy", "Always")
-    default("terminationGracePeriodSeconds", 30)
-    default("dnsPolicy", "ClusterFirst")
-    default("securityContext", {})
-    default("schedulerName", "default-scheduler")
-    for container in spec.get("containers", ()):
-        _default_container(container)
-    for container in spec.get("initContainers", ()):
-        _default_container(container)
-
-
-def _default_container(container: Object) -> None:
-    default = container.setdefault
-    default("terminationMessagePath", "/dev/termination-log")
-    default("terminationMessagePolicy", "File")
-    if "imagePullPolicy" not in container:
-        image = container.get("image", "")
-        tag = image.rpartition("/")[2].partition(":")[2]
-        latest = not tag or tag == "latest"
-        container["imagePullPolicy"] = "Always" if latest and "@" not in image else "IfNotPresent"
-    for port in container.get("ports", ()):
-        port.setdefault("protocol", "TCP")
-    resources = container.get("resources")
-    if not resources:
-        container["resources"] = resources or {}
-    elif limits := resources.get("limits"):
-        # A limit without a request is its own request.
-        requests = resources.get("requests")
-        if requests is None:
-            resources["requests"] = dict(limits)
-        else:
-            for name, amount in limits.items():
-                requests.setdefault(name, amount)
-
-
-def default_pod(pod: Object) -> None:
-    """Defaults of a pod, with what the built-in admission plugins add."""
-    spec = pod["spec"]
-    default_pod_spec(spec)
-    spec.setdefault("enableServiceLinks", True)
-    spec.setdefault("serviceAccountName", "default")
-    spec.setdefault("serviceAccount", spec["serviceAccountName"])
-    tolerations = spec.get("tolerations")
-    if tolerations is None:
-        spec["tolerations"] = [_NOT_READY, _UNREACHABLE]
-    else:
-        for default in (_NOT_READY, _UNREACHABLE):
-            if not any(_tolerates(toleration, default["key"]) for toleration in tolerations):
-                tolerations.append(default)
-
-
-def _tolerates(toleration: Object, key: Any) -> bool:
-    return toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")
-
-
-def qos_class(spec: Object) -> str:
-    """`Guaranteed`, `Burstable` or `BestEffort`, by the cpu and memory of all containers."""
-    some, guaranteed = False, True
-    for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
-        resources = container.get("resources") or {}
-        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
-        for name in ("cpu", "memory"):
-            request, limit = requests.get(name, "0"), limits.get(name, "0")
-            if request not in ("0", 0) or limit not in ("0", 0):
-                some = True
-            if limit in ("0", 0) or str(request) != str(limit):
-                guaranteed = False
-    if not some:
-        return "BestEffort"
-    return "Guaranteed" if guaranteed else "Burstable"
+def _template_of(spec: Object) -> Object:
+    """The pod template of a spec, with its defaults."""
+    template: Object = spec.setdefault("template", {})
+    template.setdefault("metadata", {})
+    default_pod_spec(template.setdefault("spec", {}))
+    return template
 
 
 def _default_job(job: Object) -> None:
-    spec = job["spec"]
-    if "completions" not in spec and "parallelism" not in spec:
-        spec["completions"] = spec["parallelism"] = 1
-    spec.setdefault("parallelism", 1)
-    spec.setdefault("backoffLimit", 6)
-    spec.setdefault("completionMode", "NonIndexed")
-    spec.setdefault("suspend", False)
-    spec.setdefault("manualSelector", False)
-    spec.setdefault("podReplacementPolicy", "TerminatingOrFailed")
-    _default_template(spec)
+    spec = job.setdefault("spec", {})
+    _default_job_spec(spec)
     uid = job["metadata"].get("uid")
     if uid and not spec["manualSelector"] and "selector" not in spec:
         # What ties pods to their job, as the job controller expects it.
         name = job["metadata"]["name"]
-        labels = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
+        labels = spec["template"]["metadata"].setdefault("labels", {})
         labels.setdefault("batch.kubernetes.io/controller-uid", uid)
         labels.setdefault("batch.kubernetes.io/job-name", name)
         labels.setdefault("controller-uid", uid)
         labels.setdefault("job-name", name)
         spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    if not job["metadata"].get("labels") and (labels := spec["template"]["metadata"].get("labels")):
+        job["metadata"]["labels"] = dict(labels)
 
 
-def _default_template(spec: Object) -> None:
-    template = spec.get("template")
-    if isinstance(template, dict) and isinstance(template.get("spec"), dict):
-        default_pod_spec(template["spec"])
-
-
-def _default_workload(workload: Object) -> None:
-    workload["spec"].setdefault("replicas", 1)
-    _default_template(workload["spec"])
-
-
-def _default_daemonset(workload: Object) -> None:
-    _default_template(workload["spec"])
+def _default_job_spec(spec: Object) -> None:
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = spec["parallelism"] = 1
+    spec.setdefault("parallelism", 1)
+    spec.setdefault("backoffLimit", 2**31 - 1 if "backoffLimitPerIndex" in spec else 6)
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    spec.setdefault("manualSelector", False)
+    policy = spec.get("podFailurePolicy")
+    spec.setdefault("podReplacementPolicy", "TerminatingOrFailed" if policy is None else "Failed")
+    for rule in (policy or {}).get("rules", ()):
+        for condition in rule.get("onPodConditions", ()):
+            condition.setdefault("status", "True")
+    _template_of(spec)
 
 
 def _default_cronjob(job: Object) -> None:
-    spec = job["spec"]
+    spec = job.setdefault("spec", {})
     spec.setdefault("concurrencyPolicy", "Allow")
     spec.setdefault("suspend", False)
     spec.setdefault("successfulJobsHistoryLimit", 3)
     spec.setdefault("failedJobsHistoryLimit", 1)
+    template = spec.setdefault("jobTemplate", {})
+    template.setdefault("metadata", {})
+    _template_of(template.setdefault("spec", {}))
+
+
+def _default_deployment(workload: Object) -> None:
+    spec = workload.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    spec.setdefault("progressDeadlineSeconds", 600)
+    spec.setdefault("revisionHistoryLimit", 10)
+    strategy = spec.setdefault("strategy", {})
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("maxSurge", "25%")
+        rolling.setdefault("maxUnavailable", "25%")
+    _template_of(spec)
+
+
+def _default_replicaset(workload: Object) -> None:
+    spec = workload.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    _template_of(spec)
+
+
+def _default_replication_controller(workload: Object) -> None:
+    spec = workload.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    labels = _template_of(spec)["metadata"].get("labels")
+    if labels:
+        spec.setdefault("selector", dict(labels))
+        if not workload["metadata"].get("labels"):
+            workload["metadata"]["labels"] = dict(labels)
+
+
+def _default_statefulset(workload: Object) -> None:
+    spec = workload.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    spec.setdefault("podManagementPolicy", "OrderedReady")
+    spec.setdefault("revisionHistoryLimit", 10)
+    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+    retention.setdefault("whenDeleted", "Retain")
+    retention.setdefault("whenScaled", "Retain")
+    strategy = spec.setdefault("updateStrategy", {})
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("partition", 0)
+        rolling.setdefault("maxUnavailable", 1)
+    for claim in spec.get("volumeClaimTemplates", ()):
+        claim.setdefault("apiVersion", "v1")
+        claim.setdefault("kind", "PersistentVolumeClaim")
+        default_claim_spec(claim.setdefault("spec", {}))
+        claim.setdefault("status", {}).setdefault("phase", "Pending")
+    _template_of(spec)
+
+
+def _default_daemonset(workload: Object) -> None:
+    spec = workload.setdefault("spec", {})
+    spec.setdefault("revisionHistoryLimit", 10)
+    strategy = spec.setdefault("updateStrategy", {})
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("maxSurge", 0)
+        rolling.setdefault("maxUnavailable", 1)
+    generation = str(workload["metadata"].get("generation", 1))
+    annotations = workload["metadata"].setdefault("annotations", {})
+    annotations.setdefault("deprecated.daemonset.template.generation", generation)
+    _template_of(spec)
+
+
+def _default_pod_template(template: Object) -> None:
+    _template_of(template)
 
 
 def _default_namespace(namespace: Object) -> None:
@@ -154,12 +147,29 @@ def _default_namespace(namespace: Object) -> None:
 
 def _default_secret(secret: Object) -> None:
     secret.setdefault("type", "Opaque")
+    if text := secret.pop("stringData", None):
+        data = secret.setdefault("data", {})
+        for name, value in text.items():
+            data[name] = base64.b64encode(value.encode()).decode()
 
 
 def _default_service(service: Object) -> None:
-    spec = service["spec"]
-    spec.setdefault("type", "ClusterIP")
+    spec = service.setdefault("spec", {})
+    kind = spec.setdefault("type", "ClusterIP")
     spec.setdefault("sessionAffinity", "None")
+    if spec["sessionAffinity"] == "ClientIP":
+        affinity = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
+        affinity.setdefault("timeoutSeconds", 10800)
+    if kind != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+        spec.setdefault("ipFamilies", ["IPv4"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
+        if "clusterIP" in spec:
+            spec.setdefault("clusterIPs", [spec["clusterIP"]])
+    if kind in ("NodePort", "LoadBalancer"):
+        spec.setdefault("externalTrafficPolicy", "Cluster")
+    if kind == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
     for port in spec.get("ports", ()):
         port.setdefault("protocol", "TCP")
         port.setdefault("targetPort", port.get("port"))
@@ -169,20 +179,111 @@ def _default_priority_class(priority: Object) -> None:
     priority.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
+def _default_quota(quota: Object) -> None:
+    for section in ("spec", "status"):
+        for amounts in (quota.get(section) or {}).values():
+            if isinstance(amounts, dict):
+                canonical_amounts(amounts)
+
+
+def _default_limits(limits: Object) -> None:
+    for limit in (limits.get("spec") or {}).get("limits", ()):
+        for amounts in limit.values():
+            if isinstance(amounts, dict):
+                canonical_amounts(amounts)
+
+
+def _default_claim(claim: Object) -> None:
+    default_claim_spec(claim.setdefault("spec", {}))
+
+
+def _default_event(event: Object) -> None:
+    event.setdefault("source", {})
+    event.setdefault("reportingComponent", "")
+    event.setdefault("reportingInstance", "")
+
+
+def _default_role_binding(binding: Object) -> None:
+    role = binding.get("roleRef")
+    if isinstance(role, dict):
+        role.setdefault("apiGroup", _RBAC)
+    for subject in binding.get("subjects", ()):
+        if subject.get("kind") in ("User", "Group"):
+            subject.setdefault("apiGroup", _RBAC)
+
+
+def _default_network_policy(policy: Object) -> None:
+    spec = policy.setdefault("spec", {})
+    spec.setdefault("podSelector", {})
+    spec.setdefault("policyTypes", ["Ingress", "Egress"] if "egress" in spec else ["Ingress"])
+    for rule in (*spec.get("ingress", ()), *spec.get("egress", ())):
+        for port in rule.get("ports", ()):
+            port.setdefault("protocol", "TCP")
+
+
+def _default_endpoints(endpoints: Object) -> None:
+    for subset in endpoints.get("subsets", ()):
+        for port in subset.get("ports", ()):
+            port.setdefault("protocol", "TCP")
+
+
+def _default_slice(endpoint_slice: Object) -> None:
+    for endpoint in endpoint_slice.get("endpoints", ()):
+        endpoint.setdefault("conditions", {})
+    for port in endpoint_slice.get("ports", ()):
+        port.setdefault("name", "")
+        port.setdefault("protocol", "TCP")
+
+
 DEFAULTS: dict[str, Defaulter] = {
     "pods": default_pod,
     "namespaces": _default_namespace,
     "secrets": _default_secret,
     "services": _default_service,
+    "events": _default_event,
+    "endpoints": _default_endpoints,
+    "limitranges": _default_limits,
+    "persistentvolumeclaims": _default_claim,
+    "podtemplates": _default_pod_template,
+    "replicationcontrollers": _default_replication_controller,
+    "resourcequotas": _default_quota,
     "jobs.batch": _default_job,
     "cronjobs.batch": _default_cronjob,
-    "deployments.apps": _default_workload,
-    "replicasets.apps": _default_workload,
-    "statefulsets.apps": _default_workload,
+    "deployments.apps": _default_deployment,
+    "replicasets.apps": _default_replicaset,
+    "statefulsets.apps": _default_statefulset,
     "daemonsets.apps": _default_daemonset,
-    "replicationcontrollers": _default_workload,
+    "endpointslices.discovery.k8s.io": _default_slice,
+    "networkpolicies.networking.k8s.io": _default_network_policy,
+    "rolebindings.rbac.authorization.k8s.io": _default_role_binding,
+    "clusterrolebindings.rbac.authorization.k8s.io": _default_role_binding,
     "priorityclasses.scheduling.k8s.io": _default_priority_class,
     MUTATING: lambda configuration: default_configuration(configuration, mutating=True),
     VALIDATING: lambda configuration: default_configuration(configuration, mutating=False),
 }
 """By resource key; run after the shape of the object was checked."""
+FIRST_STATUS: dict[str, Callable[[], Any]] = {
+    "services": lambda: {"loadBalancer": {}},
+    "persistentvolumeclaims": lambda: {"phase": "Pending"},
+    "persistentvolumes": lambda: {"phase": "Pending"},
+    "replicationcontrollers": lambda: {"replicas": 0},
+    "resourcequotas": dict,
+    "jobs.batch": dict,
+    "cronjobs.batch": dict,
+    "deployments.apps": dict,
+    "replicasets.apps": lambda: {"replicas": 0},
+    "statefulsets.apps": lambda: {"replicas": 0, "availableReplicas": 0},
+    "daemonsets.apps": lambda: {
+        "currentNumberScheduled": 0,
+        "desiredNumberScheduled": 0,
+        "numberMisscheduled": 0,
+        "numberReady": 0,
+    },
+    "poddisruptionbudgets.policy": lambda: {
+        "currentHealthy": 0,
+        "desiredHealthy": 0,
+        "disruptionsAllowed": 0,
+        "expectedPods": 0,
+    },
+}
+"""By resource key; made when an object is created."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from koord.localcluster.api.builtin import PODS, PRIORITY_CLASSES
 from koord.localcluster.api.defaults import qos_class
 from koord.localcluster.api.errors import Cause, bad_request, conflict, forbidden, invalid, invalid_value, required
+from koord.localcluster.api.poddefaults import qos_class
 from koord.localcluster.api.store import decode, encode
 from koord.localcluster.api.validation import validate_metadata_change
 from koord.localcluster.clusterapi import Object

@@ -43,6 +43,7 @@ _PATH_NAMES = {
 _known_keys: dict[str, bool] = {}
 _known_values: dict[str, bool] = {}
 _known_amounts: dict[str, str | None] = {}
+_known_forms: dict[str, str] = {}
 _CACHED = 8_192
 
 
@@ -173,6 +174,28 @@ def amount_problem(amount: Any) -> str | None:
         _known_amounts.clear()
     _known_amounts[text] = problem
     return problem
+
+
+def canonical_amounts(amounts: Object, names: Iterable[str] | None = None) -> None:
+    """Write amounts (all, or these) as the real server does: `1000m` is `1`, `1024Mi` is `1Gi`, a number is a text.
+
+    In place, and only where something changes.
+    """
+    for name in amounts if names is None else names:
+        amount = amounts.get(name)
+        if amount is None:
+            continue
+        known = _known_forms.get(amount) if type(amount) is str else None
+        if known is None:
+            try:
+                known = parse(amount).canonical()
+            except QuantityError:
+                continue
+            if len(_known_forms) > _CACHED:
+                _known_forms.clear()
+            _known_forms[str(amount)] = known
+        if known != amount:
+            amounts[name] = known
 
 
 def validate_amounts(amounts: Object, path: str) -> Iterable[Cause]:
