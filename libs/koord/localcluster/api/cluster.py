@@ -159,10 +159,11 @@ class Cluster:
             metadata["name"] = self._generate_name(collection, metadata)
         name = metadata.get("name", "")
         if metadata.get("resourceVersion"):
-            raise bad_request("resourceVersion should not be set on objects to be created")
+            raise unreasoned("resourceVersion should not be set on objects to be created")
         given = metadata.pop("managedFields", None)
         for field in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
             metadata.pop(field, None)
+        _drop_empty(obj, metadata)
         metadata["uid"] = str(uuid.uuid4())
         metadata["creationTimestamp"] = self.clock.now()
         if resource.generation or resource.custom:
@@ -243,6 +244,8 @@ class Cluster:
         new = apply(old)
         proven = check_shape(resource, new, old, report)
         self._settle_type(resource, new)
+        if (uid := new["metadata"].get("uid")) and uid != entry.uid:
+            raise invalid(resource, name, [invalid_value("metadata.uid", uid, "field is immutable")])
         return self.update(resource, entry, old, new, subresource=subresource, dry_run=dry_run, proven=proven, by=by)
 
     def update(
@@ -288,6 +291,7 @@ class Cluster:
         for field in _FIXED:
             _carry(metadata, before, field)
         metadata["resourceVersion"] = before["resourceVersion"]
+        _drop_empty(result, metadata)
         given = metadata.pop("managedFields", None)
         if given is not None and given != before.get("managedFields") and (causes := ownership.causes(given)):
             raise invalid(resource, entry.name, causes)
@@ -365,10 +369,7 @@ class Cluster:
             raise bad_request("an empty namespace may not be set during creation")
         given = metadata.get("namespace")
         if given and given != namespace:
-            raise bad_request(
-                f"the namespace of the provided object does not match the namespace sent on the request"
-                f" ({given!r}, {namespace!r})"
-            )
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         metadata["namespace"] = namespace
         if existing:
             return
@@ -386,18 +387,21 @@ class Cluster:
         return str(name)
 
     def _check_preconditions(self, resource: Resource, entry: Entry, sent: Object) -> None:
-        if sent.get("name", entry.name) != entry.name:
-            raise bad_request(
-                f"the name of the object ({sent['name']}) does not match the name on the URL ({entry.name})"
-            )
-        if sent.get("namespace", entry.namespace) != entry.namespace:
-            raise bad_request("the namespace of the object does not match the namespace on the URL")
+        if sent.get("name") != entry.name:
+            if sent.get("name"):
+                why = f"the name of the object ({sent['name']}) does not match the name on the URL ({entry.name})"
+            else:
+                why = f"the name of the object ({entry.name} based on URL) was undeterminable: name must be provided"
+            raise bad_request(why)
+        if (sent.get("namespace") or entry.namespace) != entry.namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         uid = sent.get("uid")
         if uid and uid != entry.uid:
-            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {entry.uid}"
-            raise conflict(resource, entry.name, why)
+            raise broken_precondition(resource, entry.namespace, entry.name, "UID", uid, entry.uid)
         version = sent.get("resourceVersion")
         if version and version != str(entry.version):
+            if not (version.isascii() and version.isdigit()):
+                raise unreasoned(f'strconv.ParseUint: parsing "{version}": invalid syntax')
             raise modified(resource, entry.name)
 
     def _check_change(
@@ -432,6 +436,16 @@ class Cluster:
 _STATUS_AT_CREATION = ("nodes",)
 
 
+def _drop_empty(obj: Object, metadata: Object) -> None:
+    """Maps and lists that have nothing in them are not there, as in Go."""
+    for field in ("labels", "annotations", "finalizers", "ownerReferences"):
+        if field in metadata and not metadata[field]:
+            del metadata[field]
+    for field in ("data", "binaryData"):
+        if field in obj and obj[field] == {} and obj.get("kind") in ("ConfigMap", "Secret"):
+            del obj[field]
+
+
 def _carry(into: Object, source: Object, field: str) -> None:
     """Make one field of `into` as it is in `source`, absent included."""
     if field in source and source[field] is not None:
@@ -442,6 +456,8 @@ def _carry(into: Object, source: Object, field: str) -> None:
 
 def _desired_differs(resource: Resource, old: Object, new: Object) -> bool:
     if not resource.custom:
+        if old.get("template") != new.get("template"):
+            return True
         return bool(old.get("spec") != new.get("spec") or old.get("webhooks") != new.get("webhooks"))
     ignored = ("metadata", "status") if resource.status else ("metadata",)
     names = (old.keys() | new.keys()).difference(ignored)

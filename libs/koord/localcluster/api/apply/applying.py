@@ -1,10 +1,12 @@
 """An apply request: from its body to a write of the object, created when it is not there."""
 
 import copy
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import yaml
+from msgspec import UNSET
 
 from koord.localcluster.api.apply import births, lastapplied
 from koord.localcluster.api.apply.checking import check
@@ -14,10 +16,12 @@ from koord.localcluster.api.apply.ownership import current, write_of
 from koord.localcluster.api.apply.structure import DEDUCED, Type
 from koord.localcluster.api.apply.updating import Conflict, Conflicts, Write, apply, update
 from koord.localcluster.api.apply.writers import Applied, Writer
-from koord.localcluster.api.errors import bad_request, conflict, invalid, invalid_value, not_found
+from koord.localcluster.api.errors import Cause, bad_request, conflict, invalid, invalid_value, not_found
 from koord.localcluster.api.requests import decode_json
 from koord.localcluster.api.resources import Route
 from koord.localcluster.api.scale import paths_of
+from koord.localcluster.api.schemas.lookup import schema_of
+from koord.localcluster.api.schemas.model import Schema
 from koord.localcluster.api.store import decode
 from koord.localcluster.clusterapi import ApiError, Object
 
@@ -193,7 +197,14 @@ def _applied(
         raise refused(error.conflicts, SCALE if asked.subresource == "scale" else "") from error
     if asked.manager == lastapplied.MANAGER and lastapplied.text_of(new or live):
         new = lastapplied.kept(new or live, config)
-    return (new if new is None or asked.route.resource.custom else _settled(new, of)), owners
+    if new is None:
+        return None, owners
+    if not asked.route.resource.custom:
+        return _settled(new, of), owners
+    schema = schema_of(asked.route)
+    if schema is not None and (causes := list(_nulls(new, schema, ""))):
+        raise invalid(asked.route.resource, asked.name, causes)
+    return new, owners
 
 
 def _forced_by_annotation(
@@ -208,6 +219,24 @@ def _forced_by_annotation(
         if left:
             raise Conflicts(left) from error
     return apply(live, config, managed, write, force=True)
+
+
+def _nulls(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
+    """The nulls of a custom object that its schema does not allow: those that applying leaves are not dropped."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            known = schema.field(key)
+            if known is None:
+                continue
+            where = f"{path}.{key}" if path else key
+            if inner is not None:
+                yield from _nulls(inner, known, where)
+            elif known.type and not known.nullable and known.default is UNSET:
+                why = f'{where} in body must be of type {known.type}: "null"'
+                yield Cause("FieldValueTypeInvalid", where, f'Invalid value: "null": {why}')
+    elif isinstance(value, list) and schema.items is not None:
+        for index, inner in enumerate(value):
+            yield from _nulls(inner, schema.items, f"{path}[{index}]")
 
 
 _ZEROS: dict[str, Any] = {"string": "", "numeric": 0, "boolean": False}
