@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from koord.localcluster.api.builtin import PODS, PRIORITY_CLASSES
-from koord.localcluster.api.defaults import qos_class
 from koord.localcluster.api.errors import Cause, bad_request, conflict, forbidden, invalid, invalid_value, required
 from koord.localcluster.api.poddefaults import qos_class
 from koord.localcluster.api.store import decode, encode
