@@ -5,14 +5,18 @@ from koord.localcluster.api.schemas.builtin import builtin_schema, facts
 from koord.localcluster.api.schemas.model import Schema
 
 
+def fact_name(route: Route) -> str:
+    """The name of a built-in kind's type, as this route serves it (`core.v1.Pod`)."""
+    group = route.group.partition(".")[0] or "core"
+    return f"{group}.{route.version}.{route.resource.kind}"
+
+
 def schema_of(route: Route) -> Schema | None:
     """The schema of objects as this route reads and writes them; None when nothing is known of them."""
     resource = route.resource
     if resource.custom:
         return resource.schemas.get(route.version)
-    if route.group == resource.group:
-        return storage_schema(resource)
-    return _builtin(f"{route.group.partition('.')[0]}.{route.version}.{resource.kind}")
+    return _builtin(fact_name(route))
 
 
 def storage_schema(resource: Resource) -> Schema | None:
