@@ -4,7 +4,7 @@ from koord.localcluster.api.admission import definitions as webhooks
 from koord.localcluster.api.admission.rules import validate_mutating, validate_validating
 from koord.localcluster.api.crdrules import validate_crd
 from koord.localcluster.api.errors import Cause, forbidden_value, invalid_value, required
-from koord.localcluster.api.podrules import validate_pod, validate_pod_change, validate_template
+from koord.localcluster.api.podrules import validate_pod, validate_pod_change, validate_pod_spec, validate_template
 from koord.localcluster.api.validation import ChangeValidator, Validator, validate_node
 from koord.localcluster.clusterapi import Object
 
@@ -55,12 +55,19 @@ def _template_change(new: Object, old: Object) -> list[Cause]:
     return [] if new.get("spec") == old.get("spec") else validate_template(new)
 
 
+def _validate_pod_template(obj: Object) -> list[Cause]:
+    template = obj.get("template")
+    spec = template.get("spec") if isinstance(template, dict) else None
+    return validate_pod_spec(spec if isinstance(spec, dict) else {}, "template.spec")
+
+
 def _node_change(new: Object, old: Object) -> list[Cause]:
     return validate_node(new)
 
 
 VALIDATORS: dict[str, Validator] = {
     "pods": validate_pod,
+    "podtemplates": _validate_pod_template,
     "nodes": validate_node,
     "events": _validate_event,
     "jobs.batch": validate_template,
@@ -75,6 +82,7 @@ VALIDATORS: dict[str, Validator] = {
 }
 CHANGE_VALIDATORS: dict[str, ChangeValidator] = {
     "pods": validate_pod_change,
+    "podtemplates": lambda new, old: _validate_pod_template(new),
     "nodes": _node_change,
     "jobs.batch": _job_change,
     "deployments.apps": _template_change,
