@@ -2,6 +2,9 @@
 
 A service runs in the test's process, so that it can be killed at a point and not only at a time: :attr:`Bed.request`
 stands before and after the gateway's requests, :attr:`Bed.advance` around its advances.
+
+With ``KOORD_CONFORMANCE=real`` the API is a real kube-apiserver, one for all tests (:mod:`tests.failures.conftest`) and
+without controllers, so that what changes there is the test's doing; each test begins with it emptied.
 """
 
 import asyncio
@@ -21,6 +24,8 @@ from koord.bus.connection import Bus
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.questions import ask
 from koord.bus.streams import ensure_streams
+from koord.cli import crds
+from koord.cli.api import connect
 from koord.contracts.asks import BarrierRaised, BindingsSettled, RaiseBarrier, SettleBindings
 from koord.contracts.decisions import Bind, BindMember, ClaimRef
 from koord.gateway.access import ApiAccess
@@ -36,7 +41,7 @@ from koord.ledger.model import Advance, AdvanceAnswer, ClaimRequest, Member, Rec
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.inprocess import InProcessApi
 from koord.localcluster.api.server import ApiServer, load_crds
-from koord.localcluster.clusterapi import Object
+from koord.localcluster.clusterapi import ClusterApi, Object
 from koord.reconciler.hints import Hints
 from koord.reconciler.settings import ReconcilerSettings
 from koord.reconciler.term import Term
@@ -48,6 +53,8 @@ from koord.telemetry.spans import Spans
 from tests.scheduler.outside import scheduler
 
 NAMESPACE = "default"
+REAL_KUBECONFIG: list[Path] = []
+"""That of the real API server, if tests have one."""
 FAST = ReconcilerSettings(sweep_s=0.05, binding_s=0.4)
 GANG = "gang.scheduling.koordinator.sh/"
 
@@ -111,14 +118,15 @@ class _GatewayLedger(Ledger):
 class Bed:
     """Services by name: ``start`` and ``kill``; what users do; what is there."""
 
-    def __init__(self, urls: tuple[str, str], cluster: str, api: ApiServer, access: ApiAccess, bus: Bus) -> None:
+    def __init__(self, urls: tuple[str, str], cluster: str, api: ClusterApi, access: ApiAccess, bus: Bus) -> None:
         self.nats_url, self.redis_url = urls
         self.cluster = cluster
-        self.server = api
-        self.api = InProcessApi(api.cluster)
+        self.api = api
         self.access = access
         self.bus = bus
         self.client = LeanClient(access, connections=8, timeout_s=10)
+        # Notes of another test's cluster would tell of decisions that are lost.
+        self.settings = GatewaySettings(lease_namespace=f"koord-system-{cluster}")
         self.request: Around = untouched
         self.advance: Around = untouched
         self.stands = asyncio.Event()
@@ -178,7 +186,7 @@ class Bed:
         await following.start()
         stack.push_async_callback(following.stop)
         api = Api(_Wire(self), self.access, patience_s=5.0)  # type: ignore[arg-type]
-        session = Session(bus, ledger, api, following, Spans(), GatewaySettings(), guarantees=self.guarantees)
+        session = Session(bus, ledger, api, following, Spans(), self.settings, guarantees=self.guarantees)
         task = asyncio.create_task(session.run(asyncio.Event()))
         stack.push_async_callback(end, task)
         # First of all its connection: what it would still say of its decisions is not heard.
@@ -337,19 +345,44 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str, timeout: fl
 @asynccontextmanager
 async def made(nats_url: str, redis_url: str, cluster: str, folder: Path) -> AsyncIterator[Bed]:
     """A bed on which nothing runs yet but the servers."""
+    serving = _real(REAL_KUBECONFIG[0]) if REAL_KUBECONFIG else _embedded(folder)
+    async with serving as (api, access), await Bus.connect(nats_url, cluster, "test") as bus:
+        await ensure_streams(bus)
+        bed = Bed((nats_url, redis_url), cluster, api, access, bus)
+        async with await Ledger.connect(redis_url, cluster, f"t{next(_numbers)}") as bed.ledger:
+            try:
+                yield bed
+            finally:
+                await bed.close()
+
+
+@asynccontextmanager
+async def _embedded(folder: Path) -> AsyncIterator[tuple[ClusterApi, ApiAccess]]:
+    """An API server of the test's own, in its process."""
     state = Cluster()
-    with as_file(files("koord.kube") / "crds") as crds:
-        load_crds(state, [crds])
+    with as_file(files("koord.kube") / "crds") as folder_of_crds:
+        load_crds(state, [folder_of_crds])
     server = ApiServer(state, folder)
     ready = await server.start()
     try:
-        async with await Bus.connect(nats_url, cluster, "test") as bus:
-            await ensure_streams(bus)
-            bed = Bed((nats_url, redis_url), cluster, server, await load_access(ready.kubeconfig), bus)
-            async with await Ledger.connect(redis_url, cluster, f"t{next(_numbers)}") as bed.ledger:
-                try:
-                    yield bed
-                finally:
-                    await bed.close()
+        yield InProcessApi(server.cluster), await load_access(ready.kubeconfig)
     finally:
         await server.stop()
+
+
+@asynccontextmanager
+async def _real(kubeconfig: Path) -> AsyncIterator[tuple[ClusterApi, ApiAccess]]:
+    """The real API server of all tests, with nothing in it of the one before."""
+    async with await connect(str(kubeconfig)) as api:
+        await crds.install(api, await crds.missing(api))
+        await _empty(api)
+        yield api, await load_access(str(kubeconfig))
+
+
+async def _empty(api: ClusterApi) -> None:
+    for resource in ("pods", "events", "nodes", "elasticquotas.scheduling.sigs.k8s.io"):
+        items, _ = await api.list(resource)
+        for item in items:
+            meta = item["metadata"]
+            await api.delete(resource, meta.get("namespace"), meta["name"], grace_period_seconds=0)
+        assert not (await api.list(resource))[0]

@@ -1,17 +1,30 @@
-"""A running cluster for tests: ``koord up`` as a process, found and used as users do."""
+"""A running cluster for tests: ``koord up`` as a process, found and used as users do.
 
+By default on the embedded API. With ``KOORD_CONFORMANCE=real`` (``make test-real``) each cluster is a real control
+plane of its own, with the controller manager's Job controller, fake nodes that are driven over its API, and stand-ins
+for the other kinds of jobs; what a test makes is the same.
+"""
+
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from koord.localcluster.controlplane.plane import ControlPlane
+from tests.realcluster.fixtures import binaries_or_skip
+
+T = TypeVar("T")
+
+REAL = os.environ.get("KOORD_CONFORMANCE") == "real"
+"""Whether clusters have a real API server."""
 KOORD = (sys.executable, "-m", "koord.cli.main")
 MANIFESTS = Path(__file__).parent / "manifests"
 
@@ -19,7 +32,13 @@ MANIFESTS = Path(__file__).parent / "manifests"
 class Up:
     """A cluster started by ``koord up`` and the clients to talk to it."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, plane: ControlPlane | None = None) -> None:
+        self.plane = plane
+        self._own_plane = REAL and plane is None and "--kubeconfig" not in arguments
+        if self._own_plane:
+            self.plane = start_plane()
+        if self.plane is not None:
+            arguments = (*on_plane(self.plane), *arguments)
         self.ready_file = directory / "ready.json"
         self.kubeconfig = directory / "kubeconfig"
         self.log = directory / "up.log"
@@ -38,7 +57,11 @@ class Up:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.wait(self.ready_file.exists, "the cluster is ready", 90)
+        try:
+            self.wait(self.ready_file.exists, "the cluster is ready", 120)
+        except BaseException:
+            self.stop()
+            raise
 
     @property
     def ready(self) -> dict[str, Any]:
@@ -96,6 +119,40 @@ class Up:
             self.process.kill()
             self.process.wait(10)
             raise
+        finally:
+            if self._own_plane and self.plane is not None:
+                run_alone(self.plane.stop())
+
+
+def run_alone(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run it on a loop of its own, in this thread: children end with the thread that started them."""
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(coroutine)
+    finally:
+        loop.close()
+
+
+def start_plane() -> ControlPlane:
+    """A real control plane with a controller manager; whoever starts it stops it."""
+    plane = ControlPlane(binaries_or_skip())
+
+    async def start() -> None:
+        await plane.start()
+        await plane.start_controller_manager()
+
+    try:
+        run_alone(start())
+    except BaseException:
+        run_alone(plane.stop())
+        raise
+    return plane
+
+
+def on_plane(plane: ControlPlane) -> tuple[str, ...]:
+    """What ``koord up`` is told to run on a control plane as it does on its own API, both names served."""
+    names = ("--scheduler-name", "koord-scheduler", "--scheduler-name", "default-scheduler")
+    return ("--kubeconfig", str(plane.kubeconfig), "--install-crds", *names)
 
 
 @pytest.fixture(scope="session")
@@ -108,13 +165,18 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 @pytest.fixture
 def own_up(tmp_path: Path) -> Iterator[Callable[..., Up]]:
-    """Makes clusters for one test alone."""
+    """Makes clusters for one test alone; on a real control plane all of them are on the same."""
     made: list[Up] = []
+    plane = start_plane() if REAL else None
 
     def make(*arguments: str) -> Up:
-        made.append(Up(tmp_path, *arguments))
+        made.append(Up(tmp_path, *arguments, plane=plane))
         return made[-1]
 
     yield make
-    for cluster in made:
-        cluster.stop()
+    try:
+        for cluster in made:
+            cluster.stop()
+    finally:
+        if plane is not None:
+            run_alone(plane.stop())

@@ -10,8 +10,10 @@ from koord.cli.api import connect
 from koord.cli.demo import scenario
 from koord.cli.demo.history import History
 from koord.localcluster.clusterapi import ApiError
-from tests.integration.conftest import Up
+from tests.integration.conftest import REAL, Up
 from tests.integration.exactly_once import create, finished, judge, restarted, until
+
+pytestmark = pytest.mark.skipif(REAL, reason="it is about the embedded API's own store")
 
 JOBS = 30
 
