@@ -8,6 +8,7 @@ from koord.contracts.decisions import EventNote, ObjectRef
 from koord.gateway import metrics
 from koord.gateway.api import Api
 from koord.gateway.events import BURST, EventRecorder
+from koord.gateway.leanclient import Response
 from koord.kube.resources import EVENTS, PODS
 from koord.runtime.ending import end
 from tests.gateway.conftest import Kube, until
@@ -81,4 +82,45 @@ async def test_a_backlog_goes_at_its_own_rate_while_nobody_else_writes(api: Api,
         recorder.add(note(kube, f"p{number}"), time.time())
     task = asyncio.create_task(recorder.run())
     await until(lambda: recorder.depth == 0, "the backlog to be written", timeout=10)
+    await end(task)
+
+
+class Held(Api):
+    """Passes on what the first `held` requests ask for only when `go` is set."""
+
+    def __init__(self, inner: Api, held: int) -> None:
+        self._inner = inner
+        self._held = held
+        self.waiting = 0
+        self.go = asyncio.Event()
+
+    async def call(self, *arguments: Any, **named: Any) -> Response:
+        if self._held:
+            self._held -= 1
+            self.waiting += 1
+            await self.go.wait()
+        return await self._inner.call(*arguments, **named)
+
+
+async def test_one_that_a_server_puts_off_does_not_hold_up_the_others_and_is_counted_on(api: Api, kube: Kube) -> None:
+    held = Held(api, 1)
+    recorder = EventRecorder(held, lambda: False)
+    task = asyncio.create_task(recorder.run())
+    recorder.add(note(kube, "slow"), time.time())
+    await until(lambda: held.waiting == 1, "the first request to be held")
+    for number in range(10):
+        recorder.add(note(kube, f"p{number}"), time.time())
+    recorder.add(note(kube, "slow"), time.time())
+
+    async def others_there() -> bool:
+        return len(await written(kube)) == 10
+
+    await until(others_there, "the other events")
+    held.go.set()
+
+    async def counted() -> bool:
+        slow = [event for event in await written(kube) if event["involvedObject"]["name"] == "slow"]
+        return [event["count"] for event in slow] == [2]
+
+    await until(counted, "the held one, counted twice, once there")
     await end(task)

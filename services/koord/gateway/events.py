@@ -28,6 +28,7 @@ REFILL_S = 12.0
 """One object may have 25 Events at once, then one each 12 s."""
 QUIET_S = 0.05
 STARVED_S = 5.0
+WRITERS = 4
 _REMEMBERED = 20_000
 _MAX_NOTE = 1024
 
@@ -62,6 +63,8 @@ class EventRecorder:
         self._pending: OrderedDict[Key, _Series] = OrderedDict()
         self._known: OrderedDict[Key, _Series] = OrderedDict()
         self._budget: OrderedDict[tuple[str, str, str], tuple[float, float]] = OrderedDict()
+        self._writing: dict[Key, _Series] = {}
+        self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
         self._quiet_since = 0.0
 
@@ -91,7 +94,7 @@ class EventRecorder:
             if len(self._pending) >= self._backlog:
                 metrics.EVENTS_DROPPED.labels("backlog").inc()
                 return
-            series = self._known.pop(key, None)
+            series = self._writing.get(key) or self._known.pop(key, None)
             if series is None or now - series.last_s > WINDOW_S:
                 series = _Series(note, now)
             if not self._take_budget((target.resource, target.namespace, target.name)):
@@ -107,22 +110,39 @@ class EventRecorder:
         series.last_s = now
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write until cancelled; a few at a time: one that a throttled server puts off does not hold up the rest."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(WRITERS):
+                group.create_task(self._writer())
+
+    async def _writer(self) -> None:
+        while True:
+            async with self._turn:
+                key, series = await self._next()
+                self._writing[key] = series
+                await asyncio.sleep(self._pause_s)
+            try:
+                await self._write(series)
+            except ApiUnavailable as error:
+                metrics.EVENTS_DROPPED.labels("unavailable").inc()
+                log.warning("event dropped", reason=series.note.reason, error=str(error))
+            else:
+                self._remember(key, series)
+            finally:
+                del self._writing[key]
+
+    async def _next(self) -> tuple[Key, _Series]:
+        """What waits longest and is not being written, when its turn has come."""
         while True:
             if not self._pending:
                 self._wake.clear()
                 await self._wake.wait()
                 self._quiet_since = time.monotonic()  # nobody looked meanwhile
             await self._yield()
-            key, series = self._pending.popitem(last=False)
-            try:
-                await self._write(series)
-            except ApiUnavailable as error:
-                metrics.EVENTS_DROPPED.labels("unavailable").inc()
-                log.warning("event dropped", reason=series.note.reason, error=str(error))
-                continue
-            self._remember(key, series)
-            await asyncio.sleep(self._pause_s)
+            key = next((key for key in self._pending if key not in self._writing), None)
+            if key is not None:
+                return key, self._pending.pop(key)
+            await asyncio.sleep(QUIET_S)
 
     async def _yield(self) -> None:
         """Wait until nothing else has needed the API for a moment; an Event that waited long goes anyway.

@@ -36,9 +36,12 @@ _brief = msgspec.json.Decoder(_Brief)
 
 
 class Load(NamedTuple):
-    """What one run showed, in seconds. ``binding_s`` runs from the first create call to the last binding,
-    ``draining_s`` from the first binding to the last; ``cpu_ms`` is CPU milliseconds per pod by process, that of the
-    generator included."""
+    """What one run showed. Seconds.
+
+    ``binding_s`` runs from the first create call to the last binding, ``draining_s`` from the first binding to the
+    last; ``bound_at`` is on the monotonic clock; ``cpu_ms`` is CPU milliseconds per pod by process, the generator's
+    included.
+    """
 
     pods: int
     bound: int
@@ -46,6 +49,7 @@ class Load(NamedTuple):
     binding_s: float
     draining_s: float
     waits_s: list[float]
+    bound_at: dict[str, float]
     cpu_ms: dict[str, float]
 
     def quantile(self, share: float) -> float:
@@ -77,6 +81,7 @@ async def load_pods(
     rate: float | None,
     *,
     scheduler: str = "koord-scheduler",
+    prefix: str = "pod",
     began: Callable[[], Awaitable[None]] | None = None,
 ) -> Load:
     """Create pods in NAMESPACE for ``scheduler`` and wait until all are bound, or nothing was for half a minute.
@@ -87,7 +92,7 @@ async def load_pods(
     client = LeanClient(access, connections=_AT_ONCE, timeout_s=_STALL_S)
     try:
         async with api_of(access) as api:
-            return await _measure(api, client, pids, pods, rate, scheduler, began)
+            return await _measure(api, client, pids, pods, rate, (prefix, scheduler), began)
     finally:
         await client.close()
 
@@ -98,7 +103,7 @@ async def _measure(
     pids: Callable[[], Mapping[str, int]],
     pods: int,
     rate: float | None,
-    scheduler: str,
+    kind: tuple[str, str],
     began: Callable[[], Awaitable[None]] | None,
 ) -> Load:
     created: dict[str, float] = {}
@@ -122,7 +127,7 @@ async def _measure(
         processes = {name: psutil.Process(pid) for name, pid in pids().items()}
         before = _cpu(processes)
         started = time.monotonic()
-        await _create(client, pods, rate, created, started, scheduler)
+        await _create(client, pods, rate, created, started, kind)
         creating_s = time.monotonic() - started
         if began is not None:
             await began()
@@ -144,14 +149,16 @@ async def _measure(
         binding_s=times[-1] - started if times else float("inf"),
         draining_s=times[-1] - times[0] if times else float("inf"),
         waits_s=[bound[name] - created[name] for name in bound],
+        bound_at=bound,
         cpu_ms={name: (after[name] - before.get(name, 0.0)) * 1000 / pods for name in after},
     )
 
 
 async def _create(
-    client: LeanClient, pods: int, rate: float | None, created: dict[str, float], started: float, scheduler: str
+    client: LeanClient, pods: int, rate: float | None, created: dict[str, float], started: float, kind: tuple[str, str]
 ) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    prefix, scheduler = kind
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def one(name: str, body: bytes) -> None:
@@ -167,7 +174,7 @@ async def _create(
                 ahead = started + number / rate - time.monotonic()
                 if ahead > 0:
                     await asyncio.sleep(ahead)
-            name = f"pod-{number:05d}"
+            name = f"{prefix}-{number:05d}"
             group.create_task(one(name, msgspec.json.encode(_pod(name, scheduler))))
             if rate is None and number % _AT_ONCE == 0:
                 await asyncio.sleep(0)

@@ -30,7 +30,7 @@ from koord.localcluster.servers import ServerError
 _PUBLISHED_PODS_PER_S = 45.6
 _AT_ONCE = 32
 # Nodes are written by hand, without kubelets and a controller manager: nobody would take the first taint away.
-_FLAGS = {"disable-admission-plugins": "ServiceAccount,TaintNodesByCondition"}
+NODES_BY_HAND = {"disable-admission-plugins": "ServiceAccount,TaintNodesByCondition"}
 LOADS = ("basic_1k", "burst", "backlog")
 
 
@@ -84,7 +84,7 @@ async def _run(parameters: Parameters) -> BenchResult:
     nodes, pods, rounds = (int(str(parameters[key])) for key in ("nodes", "pods", "rounds"))
     small = min(nodes, int(str(parameters["small_nodes"])))
     log: list[str] = []
-    plane = ControlPlane(folder, apiserver_flags=_FLAGS)
+    plane = ControlPlane(folder, apiserver_flags=NODES_BY_HAND)
     try:
         await plane.start()
         access = await load_access(str(plane.kubeconfig))
