@@ -8,19 +8,22 @@ from contextlib import aclosing
 from typing import Any
 
 from koord.localcluster.api import discovery
+from koord.localcluster.api.admission.admission import ADMINISTRATOR
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.errors import (
+    PageNotFound,
     bad_request,
     internal,
     method_not_allowed,
-    no_such_path,
     too_large,
     unauthorized,
 )
 from koord.localcluster.api.objecthandlers import ObjectHandlers
 from koord.localcluster.api.openapi import V2_EMPTY, V2_TYPE, OpenApi
 from koord.localcluster.api.requests import JSON, Query, Request, Response
+from koord.localcluster.api.reviews import Reviews, is_review
 from koord.localcluster.api.store import encode
+from koord.localcluster.api.yamlanswers import as_yaml, prefers_yaml
 from koord.localcluster.clusterapi import ApiError
 
 Scope = dict[str, Any]
@@ -43,6 +46,7 @@ class App:
         self._address = address
         self._objects = ObjectHandlers(cluster)
         self._openapi = OpenApi(cluster.registry)
+        self._reviews = Reviews(ADMINISTRATOR.username, list(ADMINISTRATOR.groups), token, cluster.clock.now)
 
     async def tidy_forever(self) -> None:
         """Let go of what is held for requests that did not come, now and then."""
@@ -55,17 +59,19 @@ class App:
         if scope["type"] != "http":
             return
         warnings: list[str] = []
+        wait = 0
         try:
             request = await self._read(scope, receive, warnings)
             response = await self._answer(request)
         except ApiError as error:
             response = _failure(error)
+            wait = int((error.details or {}).get("retryAfterSeconds") or 0)
         except RecursionError:
             response = _failure(bad_request("the body of the request is nested too deeply"))
         except Exception as error:
             _log.exception("%s %s failed", scope["method"], scope["path"])
             response = _failure(internal(f"{type(error).__name__}: {error}"))
-        await _respond(response, warnings, receive, send)
+        await _respond(response, warnings, wait, receive, send)
 
     async def _read(self, scope: Scope, receive: Receive, warnings: list[str]) -> Request:
         accept = content_type = user_agent = authorization = b""
@@ -94,13 +100,21 @@ class App:
                     break
             if len(body) > MAX_BODY:
                 raise too_large(MAX_BODY)
-        return Request(method, path, Query(scope["query_string"]), accept, content_type, body, warnings, user_agent)
+        query = Query(scope["query_string"], method)
+        return Request(method, path, query, accept, content_type, body, warnings, user_agent)
 
     async def _answer(self, request: Request) -> Response:
+        if b"yaml" in request.accept and prefers_yaml(request):
+            return await as_yaml(await self._found(request._replace(accept=JSON)))
+        return await self._found(request)
+
+    async def _found(self, request: Request) -> Response:
         path = request.path
         if path[0] == "api" and len(path) > 2 and path[1] == "v1":
             return await self._objects.handle(request, self._objects.locate("", "v1", path[2:]))
         if path[0] == "apis" and len(path) > 3:
+            if is_review(path):
+                return self._reviews.answer(request)
             return await self._objects.handle(request, self._objects.locate(path[1], path[2], path[3:]))
         if request.method not in ("GET", "HEAD"):
             raise method_not_allowed()
@@ -136,10 +150,12 @@ class App:
                 return Response(
                     200, encode({"paths": ["/api", "/apis", "/healthz", "/openapi/v2", "/openapi/v3", "/version"]})
                 )
-        raise no_such_path()
+        raise PageNotFound
 
 
 def _failure(error: ApiError) -> Response:
+    if isinstance(error, PageNotFound):
+        return Response(error.code, b"404 page not found\n", _TEXT)
     return Response(error.code, encode(error.status()))
 
 
@@ -152,10 +168,12 @@ def _warning(text: str) -> bytes:
     return f'299 - "{quoted}"'.encode()
 
 
-async def _respond(response: Response, warnings: list[str], receive: Receive, send: Send) -> None:
+async def _respond(response: Response, warnings: list[str], wait: int, receive: Receive, send: Send) -> None:
     headers = _JSON_HEADERS if response.content_type is JSON else [(b"content-type", response.content_type)]
     if warnings:
         headers = [*headers, *((b"warning", _warning(text)) for text in dict.fromkeys(warnings))]
+    if wait:
+        headers = [*headers, (b"retry-after", str(wait).encode())]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     if isinstance(response.body, bytes):
         await send({"type": "http.response.body", "body": response.body})

@@ -185,7 +185,6 @@ def builtin_resources() -> list[Resource]:
             categories=_ALL,
             status=True,
             generation=True,
-            scale=ScalePaths(("spec", "parallelism"), ("status", "active"), ("spec", "selector")),
             fields=(("status.successful", ("status", "succeeded")),),
         ),
         Resource("coordination.k8s.io", "v1", "leases", "Lease"),

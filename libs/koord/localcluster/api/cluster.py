@@ -19,14 +19,15 @@ from koord.localcluster.api.errors import (
     Cause,
     already_exists,
     bad_request,
-    conflict,
+    broken_precondition,
+    forbidden,
     invalid,
     invalid_value,
-    method_not_allowed,
     modified,
     namespace_terminating,
     no_such_path,
     not_found,
+    unreasoned,
 )
 from koord.localcluster.api.journal import Journal
 from koord.localcluster.api.recovery import restore
@@ -154,7 +155,8 @@ class Cluster:
                 self._settle_type(resource, obj)
                 self._settle_namespace(resource, namespace, metadata)
         if resource.custom and resource.key in self.dying_definitions:
-            raise method_not_allowed("create not allowed while custom resource definition is terminating")
+            why = "create not allowed while custom resource definition is terminating"
+            raise forbidden(resource, metadata.get("name", ""), why)
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = self._generate_name(collection, metadata)
         name = metadata.get("name", "")

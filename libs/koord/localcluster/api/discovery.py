@@ -1,7 +1,8 @@
 """What the server serves, as clients discover it: plainly, group by group, and aggregated in one document."""
 
+from koord.localcluster.api import reviews
 from koord.localcluster.api.builtin import NAMESPACES, PODS
-from koord.localcluster.api.errors import no_such_path
+from koord.localcluster.api.errors import PageNotFound, no_such_path
 from koord.localcluster.api.resources import Registry, Resource, Route
 from koord.localcluster.api.store import encode
 from koord.localcluster.clusterapi import Object
@@ -47,18 +48,23 @@ def _group(name: str, versions: list[str]) -> Object:
     return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
+def _all_groups(registry: Registry) -> list[tuple[str, list[str]]]:
+    """The groups of objects, and those of reviews, which are answered and not stored."""
+    return [*registry.groups(), *((name, ["v1"]) for name in reviews.KINDS)]
+
+
 def api_groups(registry: Registry) -> bytes:
     """The answer of /apis."""
-    groups = [_group(name, versions) for name, versions in registry.groups() if name]
+    groups = [_group(name, versions) for name, versions in _all_groups(registry) if name]
     return encode({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 
 
 def api_group(registry: Registry, name: str) -> bytes:
     """The answer of /apis/GROUP."""
-    for group, versions in registry.groups():
+    for group, versions in _all_groups(registry):
         if group == name and name:
             return encode({"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)})
-    raise no_such_path()
+    raise PageNotFound
 
 
 def _subresources(resource: Resource) -> list[tuple[str, Object, list[str]]]:
@@ -80,8 +86,20 @@ def _subresources(resource: Resource) -> list[tuple[str, Object, list[str]]]:
 def resource_list(registry: Registry, group: str, version: str) -> bytes:
     """The answer of /api/v1 and /apis/GROUP/VERSION."""
     routes = registry.of(group, version)
+    if group in reviews.KINDS and version == "v1":
+        questions: list[Object] = [
+            {
+                "name": plural,
+                "singularName": kind.lower(),
+                "namespaced": namespaced,
+                "kind": kind,
+                "verbs": ["create"],
+            }
+            for plural, (kind, namespaced) in reviews.KINDS[group].items()
+        ]
+        return _resource_list(group, version, questions)
     if not routes:
-        raise no_such_path()
+        raise no_such_path() if any(group == known for known, _ in registry.groups()) else PageNotFound()
     resources: list[Object] = []
     if group == "":
         resources.append(
@@ -112,6 +130,10 @@ def resource_list(registry: Registry, group: str, version: str) -> bytes:
             if (kind["group"], kind["version"]) != (resource.group, resource.version):
                 sub["group"], sub["version"] = kind["group"], kind["version"]
             resources.append(sub)
+    return _resource_list(group, version, resources)
+
+
+def _resource_list(group: str, version: str, resources: list[Object]) -> bytes:
     group_version = f"{group}/{version}" if group else version
     body = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}
     return encode(body)
@@ -120,7 +142,7 @@ def resource_list(registry: Registry, group: str, version: str) -> bytes:
 def aggregated(registry: Registry, *, core: bool) -> bytes:
     """The aggregated document of /api (`core`) or /apis."""
     items = []
-    for name, versions in registry.groups():
+    for name, versions in _all_groups(registry):
         if core is not (name == ""):
             continue
         items.append(
@@ -130,7 +152,7 @@ def aggregated(registry: Registry, *, core: bool) -> bytes:
                     {
                         "version": version,
                         "freshness": "Current",
-                        "resources": [_aggregated_resource(route) for route in registry.of(name, version)],
+                        "resources": _aggregated_resources(registry, name, version),
                     }
                     for version in versions
                 ],
@@ -138,6 +160,21 @@ def aggregated(registry: Registry, *, core: bool) -> bytes:
         )
     kind = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}}
     return encode({**kind, "items": items})
+
+
+def _aggregated_resources(registry: Registry, group: str, version: str) -> list[Object]:
+    found = [_aggregated_resource(route) for route in registry.of(group, version)]
+    for plural, (kind, namespaced) in reviews.KINDS.get(group, {}).items():
+        found.append(
+            {
+                "resource": plural,
+                "responseKind": {"group": group, "version": version, "kind": kind},
+                "scope": "Namespaced" if namespaced else "Cluster",
+                "singularResource": kind.lower(),
+                "verbs": ["create"],
+            }
+        )
+    return found
 
 
 def _aggregated_resource(route: Route) -> Object:

@@ -54,7 +54,7 @@ def _show(value: object) -> str:
 
 
 def _details(resource: Resource, name: str) -> Object:
-    details: Object = {"name": name, "kind": resource.plural}
+    details: Object = {"name": name, "kind": resource.plural} if name else {"kind": resource.plural}
     if resource.group:
         details["group"] = resource.group
     return details
@@ -75,10 +75,24 @@ def already_exists(resource: Resource, name: str) -> ApiError:
     return ApiError(409, "AlreadyExists", f'{resource.key} "{name}" already exists', _details(resource, name))
 
 
-def conflict(resource: Resource, name: str, why: str) -> ApiError:
-    """409: the write rests on something that is no longer so."""
-    message = f'Operation cannot be fulfilled on {resource.key} "{name}": {why}'
-    return ApiError(409, "Conflict", message, _details(resource, name))
+def conflict(resource: Resource, name: str, why: str, *, part: str = "") -> ApiError:
+    """409: the write rests on something that is no longer so; `part` is the sub-resource that says it."""
+    details = _details(resource, name)
+    if part:
+        details["kind"] = f"{resource.plural}/{part}"
+    what = f"{resource.plural}/{part}" if part else resource.key
+    return ApiError(409, "Conflict", f'Operation cannot be fulfilled on {what} "{name}": {why}', details)
+
+
+def broken_precondition(resource: Resource, namespace: str, name: str, what: str, asked: str, found: str) -> ApiError:
+    """409: a write was to rest on a uid or a resourceVersion (`what`) that is not the object's."""
+    group = f"{resource.group}/" if resource.custom else ""
+    key = "/".join(("/registry", f"{group}{resource.plural}", *((namespace,) if namespace else ()), name))
+    why = (
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition"
+        f" failed: {what} in precondition: {asked}, {what} in object meta: {found}"
+    )
+    return conflict(resource, name, why)
 
 
 def modified(resource: Resource, name: str) -> ApiError:
@@ -92,7 +106,7 @@ def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> ApiError:
     words = [f"{cause.field}: {cause.message}" for cause in causes]
     text = words[0] if len(words) == 1 else "[" + ", ".join(words) + "]"
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
-    details: Object = {"name": name, "kind": resource.kind}
+    details: Object = {"name": name, "kind": resource.kind} if name else {"kind": resource.kind}
     if resource.group:
         details["group"] = resource.group
     details["causes"] = [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
@@ -140,17 +154,35 @@ def method_not_allowed(
     return ApiError(405, "MethodNotAllowed", message, {})
 
 
-def not_acceptable(supported: str) -> ApiError:
-    """406: the client accepts nothing that the server can write."""
-    return ApiError(406, "NotAcceptable", f"only the following media types are accepted: {supported}")
+def not_acceptable(why: str = "") -> ApiError:
+    """406: the client accepts nothing that the server can write, or a form that this answer does not have (`why`)."""
+    if why:
+        return ApiError(406, "NotAcceptable", why)
+    return ApiError(406, "NotAcceptable", "406: Not Acceptable\n\nAvailable representations: application/json", {})
 
 
-def unsupported_media_type(given: str, supported: str) -> ApiError:
+def unsupported_patch() -> ApiError:
+    """415: the content type names no kind of patch."""
+    return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+
+
+class PageNotFound(ApiError):
+    """404 below no API at all: Kubernetes says it in plain text."""
+
+    def __init__(self) -> None:
+        super().__init__(404, "NotFound", "404 page not found")
+
+
+def unreasoned(message: str) -> ApiError:
+    """500 without a reason: what Kubernetes answers where it did not foresee an error of the client."""
+    return ApiError(500, "", message)
+
+
+def unsupported_media_type(supported: str, given: str = "") -> ApiError:
     """415: the body's content type cannot be read here."""
-    message = (
-        f"the body of the request was in an unknown format - accepted media types include: {supported}"
-        f" (the request says {given!r})"
-    )
+    message = f"the body of the request was in an unknown format - accepted media types include: {supported}"
+    if given:
+        message += f" (the request says {given!r})"
     return ApiError(415, "UnsupportedMediaType", message)
 
 
@@ -179,10 +211,10 @@ class ListExpired(ApiError):
 def list_expired(token: str) -> ApiError:
     """410: what a continue token rests on is no longer held."""
     message = (
-        "The provided continue parameter is too old to display a consistent list result. You can start a new list without"
-        " the continue parameter, or use the continue token in this response to retrieve the remainder of the results."
-        " Continuing with the provided token results in an inconsistent list - objects that were created, modified, or"
-        " deleted between the time the first chunk was returned and now may show up in the list."
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list"
+        " without the continue parameter, or use the continue token in this response to retrieve the remainder of the"
+        " results. Continuing with the provided token results in an inconsistent list - objects that were created,"
+        " modified, or deleted between the time the first chunk was returned and now may show up in the list."
     )
     return ListExpired(message, token)
 

@@ -13,8 +13,8 @@ from koord.localcluster.api.apply.ownership import may_be_untracked, shown
 from koord.localcluster.api.apply.writers import Writer
 from koord.localcluster.api.builtin import NAMESPACES, PODS
 from koord.localcluster.api.cluster import Cluster
-from koord.localcluster.api.deleteoptions import options_of
-from koord.localcluster.api.errors import bad_request, method_not_allowed, no_such_path
+from koord.localcluster.api.deleteoptions import DeleteOptions, options_of
+from koord.localcluster.api.errors import PageNotFound, bad_request, method_not_allowed, no_such_path
 from koord.localcluster.api.eviction import evict
 from koord.localcluster.api.listing import Pager, list_page
 from koord.localcluster.api.listoptions import read_version
@@ -27,10 +27,11 @@ from koord.localcluster.api.requests import (
     View,
     decode_json,
     decode_object,
+    decode_patch,
     media_type,
     wanted_view,
 )
-from koord.localcluster.api.resources import Route
+from koord.localcluster.api.resources import Resource, Route
 from koord.localcluster.api.schemas.requesting import report_of
 from koord.localcluster.api.selecting import compile_match
 from koord.localcluster.api.store import encode
@@ -72,7 +73,7 @@ class ObjectHandlers:
         if route is None and group == "" and rest[0] == "bindings" and namespace:
             return Target(routes["", "v1", "pods"], namespace, "", "binding")
         if route is None or len(rest) > 3 or not all(rest):
-            raise no_such_path()
+            raise no_such_path() if any(group == known for known, _, _ in routes) else PageNotFound()
         resource = route.resource
         if (namespace is None and resource.namespaced and len(rest) > 1) or (
             namespace is not None and not resource.namespaced
@@ -98,7 +99,7 @@ class ObjectHandlers:
         if not target.name:
             if method == "GET":
                 return self._list_or_watch(request, target)
-            if method == "POST":
+            if method == "POST" and (target.namespace or not target.route.resource.namespaced):
                 return self._create(request, target)
         elif method == "GET":
             if version := read_version(request.query.text("resourceVersion")):
@@ -170,7 +171,7 @@ class ObjectHandlers:
         media = media_type(request.content_type)
         if media == APPLY_PATCH:
             return self._apply(request, target, subresource or "")
-        decoded = decode_json(request.body)
+        decoded = decode_patch(request.body)
         report = report_of(request, route, decoded)
         by = Writer(manager_of(request.query, request.user_agent, "Patch"), route.api_version)
         apply = applier(route.resource, media, decoded)
@@ -231,6 +232,7 @@ class ObjectHandlers:
     def _delete(self, request: Request, target: Target) -> Response:
         options = options_of(request)
         resource = target.route.resource
+        _warn_of_orphans(request, resource, options)
         deleted = deletion.delete(self._cluster, resource, target.namespace, target.name, options)
         if not deleted.gone or resource.key in deletion.RETURNED_WHEN_GONE:
             status = 202 if not deleted.gone and options.orphan_dependents is False else 200
@@ -243,6 +245,7 @@ class ObjectHandlers:
     async def _delete_collection(self, request: Request, target: Target) -> Response:
         options = options_of(request)
         resource, query = target.route.resource, request.query
+        _warn_of_orphans(request, resource, options)
         if (resource.namespaced and target.namespace is None) or resource is NAMESPACES:
             raise method_not_allowed()
         view = wanted_view(request.accept)
@@ -340,6 +343,16 @@ class ObjectHandlers:
         config = read_configuration(request.body)
         raw, _ = apply_patch(self._cluster, asked, config, dry_run=request.query.dry_run)
         return Response(200, encode(scale.to_scale(target.route.resource, decode_raw(raw))))
+
+
+def _warn_of_orphans(request: Request, resource: Resource, options: DeleteOptions) -> None:
+    """Jobs leave their pods when a deletion says nothing, which surprises."""
+    said = options.propagation_policy is not None or options.orphan_dependents is not None
+    if resource.key == "jobs.batch" and not said:
+        request.warnings.append(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them"
+            " or set propagationPolicy=Orphan to suppress this warning"
+        )
 
 
 def _success(status: int, details: Any = None) -> Response:

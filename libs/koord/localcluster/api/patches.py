@@ -1,9 +1,16 @@
-"""JSON patch (RFC 6902) and JSON merge patch (RFC 7386) that never change their input: touched levels are copied."""
+"""JSON patch (RFC 6902) and JSON merge patch (RFC 7386) that never change their input: touched levels are copied.
 
+Where Kubernetes is more lenient than the RFC so is this: `replace` adds a name that is not there, a value left out is
+null, so is a name that is not there to `test` and `copy`, and negative indices count from the end.
+"""
+
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from koord.localcluster.clusterapi import Object
+
+_INDEX = re.compile(r"[+-]?[0-9]+")
 
 
 class PatchError(ValueError):
@@ -43,17 +50,15 @@ def json_patch(target: Object, operations: Sequence[Any]) -> Object:
 def _apply(root: Any, operation: Object) -> Any:
     name = operation.get("op")
     path = _pointer(operation, "path")
-    if name in ("add", "replace", "test") and "value" not in operation:
-        raise PatchError(f"{name} needs a value")
     match name:
         case "add":
-            return _edit(root, path, operation["value"], "add")
+            return _edit(root, path, operation.get("value"), "add")
         case "replace":
-            return _edit(root, path, operation["value"], "replace")
+            return _edit(root, path, operation.get("value"), "replace")
         case "remove":
             return _edit(root, path, None, "remove")
         case "test":
-            if not _equal(_resolve(root, path), operation["value"]):
+            if not _equal(_resolve(root, path, lenient=True), operation.get("value")):
                 raise PatchError(f"test failed at {operation['path']!r}")
             return root
         case "move":
@@ -63,7 +68,7 @@ def _apply(root: Any, operation: Object) -> Any:
             value = _resolve(root, source)
             return _edit(_edit(root, source, None, "remove"), path, value, "add")
         case "copy":
-            return _edit(root, path, _resolve(root, _pointer(operation, "from")), "add")
+            return _edit(root, path, _resolve(root, _pointer(operation, "from"), lenient=True), "add")
         case _:
             raise PatchError(f"unknown operation {name!r}")
 
@@ -82,20 +87,23 @@ def _pointer(operation: Object, key: str) -> list[str]:
 def _index(text: str, length: int, *, end: bool) -> int:
     if end and text == "-":
         return length
-    if not (text.isascii() and text.isdigit()) or (len(text) > 1 and text[0] == "0"):
+    if not _INDEX.fullmatch(text):
         raise PatchError(f"{text!r} is no index of an array")
     index = int(text)
-    if index > length or (index == length and not end):
+    if index < 0:
+        index += length + 1 if end else length
+    if index < 0 or index > length or (index == length and not end):
         raise PatchError(f"index {index} is out of bounds (length {length})")
     return index
 
 
-def _resolve(node: Any, path: list[str]) -> Any:
-    for step in path:
+def _resolve(node: Any, path: list[str], *, lenient: bool = False) -> Any:
+    """The value at a path; `lenient`: a last name that is not there is null."""
+    for i, step in enumerate(path):
         if isinstance(node, dict):
-            if step not in node:
+            if step not in node and not (lenient and i == len(path) - 1):
                 raise PatchError(f"path {'/' + '/'.join(path)!r} does not exist")
-            node = node[step]
+            node = node.get(step)
         elif isinstance(node, list):
             node = node[_index(step, len(node), end=False)]
         else:
@@ -116,12 +124,10 @@ def _edit(node: Any, path: list[str], value: Any, action: str) -> Any:
             if step not in copy:
                 raise PatchError(f"the parent of {step!r}/{'/'.join(rest)} does not exist")
             copy[step] = _edit(copy[step], rest, value, action)
-        elif action == "add":
+        elif action != "remove":
             copy[step] = value
         elif step not in copy:
             raise PatchError(f"key {step!r} does not exist")
-        elif action == "replace":
-            copy[step] = value
         else:
             del copy[step]
         return copy

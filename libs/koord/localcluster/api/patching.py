@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from koord.localcluster.api.errors import bad_request, unsupported_media_type
+from koord.localcluster.api.errors import bad_request, unsupported_media_type, unsupported_patch
 from koord.localcluster.api.patches import PatchError, json_patch, merge_patch
-from koord.localcluster.api.requests import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from koord.localcluster.api.requests import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from koord.localcluster.api.resources import Resource
 from koord.localcluster.api.strategic import strategic_merge
 from koord.localcluster.clusterapi import ApiError, Object
@@ -21,28 +21,33 @@ def applier(resource: Resource, media: str, patch: Any, *, type_name: str | None
     """
     if media == JSON_PATCH:
         if not isinstance(patch, list):
-            raise bad_request("a JSON patch must be a list of operations")
+            raise bad_request("error decoding patch: a JSON patch must be a list of operations")
         if len(patch) > MAX_OPERATIONS:
             raise ApiError(413, "RequestEntityTooLarge", f"the allowed maximum operations is {MAX_OPERATIONS}")
         return _guarded(lambda obj: json_patch(obj, patch))
     if media not in (MERGE_PATCH, STRATEGIC_PATCH):
-        raise unsupported_media_type(media, ", ".join(KINDS.values()))
+        raise unsupported_patch()
     if not isinstance(patch, dict):
-        raise bad_request("the patch must be an object")
+        raise bad_request("error decoding patch: the patch must be an object")
     if media == MERGE_PATCH:
         return _guarded(lambda obj: merge_patch(obj, patch))
     strategic = type_name or resource.strategic
     if strategic is None:
-        raise unsupported_media_type(media, f"{JSON_PATCH}, {MERGE_PATCH}")
-    return _guarded(lambda obj: strategic_merge(obj, patch, strategic))
+        raise unsupported_media_type(f"{JSON_PATCH}, {MERGE_PATCH}, {APPLY_PATCH}")
+    return _guarded(lambda obj: strategic_merge(obj, patch, strategic), strategic=True)
 
 
-def _guarded(apply: Callable[[Object], Object]) -> Callable[[Object], Object]:
+_REJECTED = "the server rejected our request due to an error in our request"
+
+
+def _guarded(apply: Callable[[Object], Object], *, strategic: bool = False) -> Callable[[Object], Object]:
+    """Refuse in Kubernetes' way: 422 that says no more, and for strategic patches 500."""
+    code, reason, message, details = (500, "", "", None) if strategic else (422, "Invalid", _REJECTED, Object())
+
     def run(obj: Object) -> Object:
         try:
             return apply(obj)
         except PatchError as error:
-            message = f"the server rejected our request due to an error in our request: {error}"
-            raise ApiError(422, "Invalid", message, {}) from error
+            raise ApiError(code, reason, message or str(error), details) from error
 
     return run

@@ -3,7 +3,17 @@
 from typing import TYPE_CHECKING
 
 from koord.localcluster.api.builtin import PODS, PRIORITY_CLASSES
-from koord.localcluster.api.errors import Cause, bad_request, conflict, forbidden, invalid, invalid_value, required
+from koord.localcluster.api.errors import (
+    Cause,
+    bad_request,
+    broken_precondition,
+    conflict,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    unreasoned,
+)
 from koord.localcluster.api.poddefaults import qos_class
 from koord.localcluster.api.store import decode, encode
 from koord.localcluster.api.validation import validate_metadata_change
@@ -99,10 +109,13 @@ def bind(cluster: "Cluster", namespace: str, name: str, binding: Object, *, dry_
         raise bad_request("Binding in the request cannot be handled: target and metadata must be objects")
     causes: list[Cause] = []
     if target.get("kind") not in (None, "", "Node"):
-        causes.append(invalid_value("target.kind", target["kind"], "must be Node or empty"))
+        causes.append(not_supported("target.kind", target["kind"], ("Node", "<empty>")))
     node = target.get("name")
     if not node or not isinstance(node, str):
         causes.append(required("target.name"))
+    if causes:
+        words = [f"{cause.field}: {cause.message}" for cause in causes]
+        raise unreasoned(words[0] if len(words) == 1 else "[" + ", ".join(words) + "]")
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     for field, values in (("annotations", annotations), ("labels", labels)):
         if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
@@ -111,25 +124,23 @@ def bind(cluster: "Cluster", namespace: str, name: str, binding: Object, *, dry_
     if causes:
         raise invalid(PODS, name, causes)
     if metadata.get("name") not in (None, "", name):
-        raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
+        raise bad_request("name in URL does not match name in Binding object")
     if metadata.get("namespace") not in (None, "", namespace):
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     entry = cluster.find(PODS, namespace, name)
     uid, version = metadata.get("uid"), metadata.get("resourceVersion")
     if uid and uid != entry.uid:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {entry.uid}"
-        raise conflict(PODS, name, why)
+        raise broken_precondition(PODS, namespace, name, "UID", uid, entry.uid)
     if version and version != str(entry.version):
-        why = f"Precondition failed: ResourceVersion in precondition: {version}, in object meta: {entry.version}"
-        raise conflict(PODS, name, why)
+        raise broken_precondition(PODS, namespace, name, "ResourceVersion", version, str(entry.version))
     if entry.deleting:
-        raise conflict(PODS, name, f"pod {name} is being deleted, cannot be assigned to a host")
+        raise conflict(PODS, name, f"pod {name} is being deleted, cannot be assigned to a host", part="binding")
     pod = decode(entry)
     spec = pod["spec"]
     if spec.get("nodeName"):
-        raise conflict(PODS, name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+        raise conflict(PODS, name, f'pod {name} is already assigned to node "{spec["nodeName"]}"', part="binding")
     if spec.get("schedulingGates"):
-        raise conflict(PODS, name, f"pod {name} has non-empty .spec.schedulingGates")
+        raise conflict(PODS, name, f"pod {name} has non-empty .spec.schedulingGates", part="binding")
     spec["nodeName"] = node
     for field, values in (("annotations", annotations), ("labels", labels)):
         if values:

@@ -89,7 +89,7 @@ def decode_protobuf(body: bytes) -> Object:
         message = _KINDS.get((api_version, kind))
         if message is None:
             given = f"application/vnd.kubernetes.protobuf with {kind or 'no kind'}"
-            raise unsupported_media_type(given, "application/json, application/yaml")
+            raise unsupported_media_type("application/json, application/yaml", given)
         decoded = _message(envelope.get("raw", memoryview(b"")), message)
     except (ValueError, IndexError) as error:
         raise bad_request(f"the body of the request is not valid protobuf: {error}") from error

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable
 
+from koord.localcluster.api.errors import not_acceptable
 from koord.localcluster.api.listing import Page
 from koord.localcluster.api.requests import Query, Response, View
 from koord.localcluster.api.resources import Route
@@ -29,12 +30,23 @@ def render(route: Route, raw: bytes, view: View, query: Query, status: int = 200
     """One object."""
     if view is View.OBJECT:
         return Response(status, outward(route, raw))
+    if view is View.PARTIAL_LIST:
+        raise not_acceptable(
+            f"you requested PartialObjectMetadataList, but the requested object is not a list ({_type(route)})"
+        )
     obj = decode_raw(raw)
     if view is View.PARTIAL:
         return Response(status, encode(partial(obj)))
     metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
     include = query.text("includeObject") or "Metadata"
     return Response(status, encode(table(route, [_out(route, obj)], metadata, include, headers=True)))
+
+
+def _type(route: Route, suffix: str = "") -> str:
+    """A kind as Kubernetes' code calls it, which is what its refusals say."""
+    if route.resource.custom:
+        return f"*unstructured.Unstructured{suffix}"
+    return f"*{route.group.partition('.')[0] or 'core'}.{route.resource.kind}{suffix}"
 
 
 def _out(route: Route, obj: Object) -> Object:
@@ -60,6 +72,10 @@ def render_list(route: Route, page: Page, view: View, query: Query) -> Response:
         include = query.text("includeObject") or "Metadata"
         return Response(200, encode(table(route, objects, metadata, include, headers=True)))
     if view is View.PARTIAL:
+        raise not_acceptable(
+            f"you requested PartialObjectMetadata, but the requested object is a list ({_type(route, 'List')})"
+        )
+    if view is View.PARTIAL_LIST:
         body = {
             "kind": "PartialObjectMetadataList",
             "apiVersion": "meta.k8s.io/v1",

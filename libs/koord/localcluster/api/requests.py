@@ -9,7 +9,13 @@ from urllib.parse import parse_qsl
 import msgspec
 import yaml
 
-from koord.localcluster.api.errors import bad_request, not_acceptable, unsupported_media_type
+from koord.localcluster.api.errors import (
+    Cause,
+    bad_request,
+    invalid_options,
+    not_acceptable,
+    unsupported_media_type,
+)
 from koord.localcluster.api.protobuf import decode_protobuf
 
 JSON = b"application/json"
@@ -23,20 +29,25 @@ _decode = msgspec.json.Decoder().decode
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
+_OPTIONS = {"POST": "CreateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
+
+
 class View(Enum):
     """The forms of an answer."""
 
     OBJECT = "object"
     TABLE = "table"
     PARTIAL = "partial"
+    PARTIAL_LIST = "partial list"
 
 
 class Query:
     """The query of a request. Names are the API's (`labelSelector`); of a repeated name the first value counts."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("_method", "_values")
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, method: str = "") -> None:
+        self._method = method
         self._values: dict[str, str] = {}
         if text:
             for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
@@ -69,7 +80,10 @@ class Query:
         if value in (None, ""):
             return False
         if value != "All":
-            raise bad_request(f"dryRun: Unsupported value: {value!r}: supported values: 'All'")
+            cause = Cause(
+                "FieldValueNotSupported", "dryRun", f'Unsupported value: ["{value}"]: supported values: "All"'
+            )
+            raise invalid_options(_OPTIONS.get(self._method, "UpdateOptions"), [cause])
         return True
 
 
@@ -109,17 +123,29 @@ def wanted_view(accept: bytes) -> View:
                 _views.clear()
             _views[accept] = view = _negotiate(accept.decode("latin-1"))
         if view is None:
-            raise not_acceptable("application/json")
+            raise not_acceptable()
     return view
+
+
+def accepted(accept: str) -> list[tuple[str, dict[str, str]]]:
+    """The media types of an Accept header with their parameters, the dearest first."""
+    choices: list[tuple[float, str, dict[str, str]]] = []
+    for choice in accept.split(","):
+        media, *parts = (part.strip() for part in choice.split(";"))
+        parameters = dict(part.split("=", 1) for part in parts if "=" in part)
+        try:
+            quality = float(parameters.pop("q", "1"))
+        except ValueError:
+            quality = 1.0
+        choices.append((quality, media, parameters))
+    return [(media, parameters) for _, media, parameters in sorted(choices, key=lambda choice: -choice[0])]
 
 
 def _negotiate(accept: str) -> View | None:
     if not accept.strip():
         return View.OBJECT
-    for choice in accept.split(","):
-        media, *parts = (part.strip() for part in choice.split(";"))
-        parameters = dict(part.split("=", 1) for part in parts if "=" in part)
-        if media not in ("application/json", "application/*", "*/*"):
+    for media, parameters in accepted(accept):
+        if media not in ("application/json", "*/*"):
             continue
         what = parameters.get("as")
         if what is None:
@@ -127,8 +153,10 @@ def _negotiate(accept: str) -> View | None:
         if parameters.get("g") == "meta.k8s.io" and parameters.get("v") == "v1":
             if what == "Table":
                 return View.TABLE
-            if what in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+            if what == "PartialObjectMetadata":
                 return View.PARTIAL
+            if what == "PartialObjectMetadataList":
+                return View.PARTIAL_LIST
     return None
 
 
@@ -145,6 +173,14 @@ def decode_json(body: bytes) -> Any:
         raise bad_request(f"the body of the request is not valid JSON: {error}") from error
 
 
+def decode_patch(body: bytes) -> Any:
+    """The body of a JSON or merge patch; 400 when it is no JSON."""
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise bad_request("invalid JSON patch") from error
+
+
 def decode_object(request: Request) -> dict[str, Any]:
     """The object in a body of JSON, YAML or, for a few kinds, protobuf; 415 for everything else."""
     media = media_type(request.content_type)
@@ -158,7 +194,7 @@ def decode_object(request: Request) -> dict[str, Any]:
     elif media == PROTOBUF:
         value = decode_protobuf(request.body)
     else:
-        raise unsupported_media_type(media, "application/json, application/yaml")
+        raise unsupported_media_type(f"application/json, application/yaml, {PROTOBUF}")
     if not isinstance(value, dict):
         raise bad_request("the body of the request must be an object")
     return value

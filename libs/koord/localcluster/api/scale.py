@@ -2,9 +2,11 @@
 
 from typing import Any
 
-from koord.localcluster.api.errors import invalid, invalid_value, no_such_path
+from koord.localcluster.api.errors import bad_request, invalid, invalid_value, no_such_path
 from koord.localcluster.api.resources import Resource, ScalePaths
 from koord.localcluster.clusterapi import Object
+
+_SCALE = Resource("autoscaling", "v1", "scales", "Scale")
 
 
 def _read(obj: Any, path: tuple[str, ...]) -> Any:
@@ -50,13 +52,16 @@ def from_scale(resource: Resource, obj: Object, scale: Object) -> Object:
     spec = scale.get("spec")
     replicas = (spec if isinstance(spec, dict) else {}).get("replicas", 0)
     name = obj["metadata"]["name"]
+    sent = scale.get("metadata")
+    sent = sent if isinstance(sent, dict) else {}
+    if sent.get("name", name) != name:
+        raise bad_request(f"the name of the object ({sent['name']}) does not match the name on the URL ({name})")
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
         cause = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
-        raise invalid(resource, name, [cause])
+        raise invalid(_SCALE, name, [cause])
     metadata = dict(obj["metadata"])
-    sent = scale.get("metadata")
     for field in ("uid", "resourceVersion"):
-        if isinstance(sent, dict) and sent.get(field):
+        if sent.get(field):
             metadata[field] = sent[field]
     result = {**obj, "metadata": metadata}
     _write(result, paths.spec_replicas, replicas)

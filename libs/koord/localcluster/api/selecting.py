@@ -45,7 +45,7 @@ def compile_match(resource: Resource, label_selector: str | None, field_selector
     return match
 
 
-# Kinds with field selectors of their own say this differently from those without; these have no fields of that sort here.
+# Kinds with field selectors of their own say this differently from those without; these two have some elsewhere.
 _WITH_FIELDS = ("replicationcontrollers", "services")
 
 

@@ -281,10 +281,14 @@ class Store:
         self._gaps.append((self.version, version))
         self.version = version
 
-    def check_version(self, version: int) -> None:
-        """504 for a version that has not been reached, 410 for one that was lost."""
+    def check_reached(self, version: int) -> None:
+        """504 for a version that has not been reached."""
         if version > self.version:
             raise version_too_large(version, self.version)
+
+    def check_version(self, version: int) -> None:
+        """504 for a version that has not been reached, 410 for one that was lost."""
+        self.check_reached(version)
         for before, after in self._gaps:
             if before < version < after:
                 raise too_old(version, after)

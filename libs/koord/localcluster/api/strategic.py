@@ -8,7 +8,7 @@ Directives: `$patch` (replace, delete, merge), `$retainKeys`, `$setElementOrder/
 
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -38,11 +38,6 @@ def types() -> Types:
     """The table, read once."""
     data = files("koord.localcluster.api").joinpath("data/merge_keys.json").read_bytes()
     return msgspec.json.decode(data, type=Types)
-
-
-class _Element(NamedTuple):
-    key: Any
-    value: Any
 
 
 def strategic_merge(target: Object, patch: Object, type_name: str) -> Object:
@@ -83,16 +78,18 @@ def _merge_map(target: Any, patch: Object, type_name: str) -> Any:
             result[key] = _merge_map(result.get(key), value, rule.type)
         elif isinstance(value, list) and rule.merge:
             current = result.get(key)
-            result[key] = _merge_list(
-                current if isinstance(current, list) else [], value, rule, patch.get(_DELETE_PRIMITIVE + key), key
-            )
+            current = current if isinstance(current, list) else []
+            merged = _merge_list(current, value, rule, patch.get(_DELETE_PRIMITIVE + key), key)
+            result[key] = _ordered(merged, value, current, rule)
         else:
             result[key] = value
     for key, order in patch.items():
         if key.startswith(_ORDER):
             name = key[len(_ORDER) :]
             if isinstance(result.get(name), list):
-                result[name] = _ordered(result[name], order, rules.get(name, _PLAIN))
+                server = target.get(name) if isinstance(target, dict) else None
+                rule = rules.get(name, _PLAIN)
+                result[name] = _ordered(result[name], order, server if isinstance(server, list) else [], rule)
     return result
 
 
@@ -126,27 +123,28 @@ def _merge_list(current: list[Any], patch: list[Any], rule: FieldRule, deleted: 
     return result
 
 
-def _ordered(items: list[Any], order: Any, rule: FieldRule) -> list[Any]:
-    """Elements named by the order come in that order; the others stay behind their old predecessor."""
+def _ordered(items: list[Any], order: Any, server: list[Any], rule: FieldRule) -> list[Any]:
+    """Elements named by the order come in that order, the others in that of before (`server`).
+
+    Between the two groups the order of before decides as long as both elements were there; a new one comes first.
+    """
     if not isinstance(order, list):
         raise PatchError("$setElementOrder must be a list")
 
     def key_of(item: Any) -> Any:
         return item.get(rule.key) if rule.key and isinstance(item, dict) else item
 
-    wanted = [key_of(item) for item in order]
-    named: list[_Element] = []
-    followers: dict[int, list[Any]] = {-1: []}
-    for item in items:
-        key = key_of(item)
-        if key in wanted:
-            named.append(_Element(key, item))
-            followers[len(named) - 1] = []
+    wanted, known = [key_of(item) for item in order], [key_of(item) for item in server]
+    named = sorted((item for item in items if key_of(item) in wanted), key=lambda item: wanted.index(key_of(item)))
+    others = [item for item in items if key_of(item) not in wanted]
+    result: list[Any] = []
+    i = j = 0
+    while i < len(others) and j < len(named):
+        left, right = key_of(others[i]), key_of(named[j])
+        if left in known and right in known and known.index(left) < known.index(right):
+            result.append(others[i])
+            i += 1
         else:
-            followers[len(named) - 1].append(item)
-    result = list(followers[-1])
-    rank = sorted(range(len(named)), key=lambda i: wanted.index(named[i].key))
-    for i in rank:
-        result.append(named[i].value)
-        result.extend(followers[i])
-    return result
+            result.append(named[j])
+            j += 1
+    return result + others[i:] + named[j:]

@@ -56,7 +56,7 @@ class Writer:
         if self._view is View.OBJECT:
             return outward(self._route, raw)
         obj = decode_raw(raw)
-        if self._view is View.PARTIAL:
+        if self._view in (View.PARTIAL, View.PARTIAL_LIST):
             return encode(partial(obj))
         metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
         shown = table(self._route, [obj], metadata, self._include, headers=self._headers)
