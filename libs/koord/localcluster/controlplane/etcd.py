@@ -93,7 +93,7 @@ class Etcd:
         self._flags = flags
         self.keys = authority.user("kube-apiserver-etcd-client")
         self._server_keys = authority.server("etcd")
-        self._tls = authority.tls(self.keys)
+        self.tls = authority.tls(self.keys)
         self.members: list[Member] = []
 
     @property
@@ -113,7 +113,7 @@ class Etcd:
                     authority=self._authority,
                     # A cluster that did not come up knows its peers by ports that were taken: nothing of it is kept.
                     directory=self._directory / f"{attempt}" / name,
-                    tls=self._tls,
+                    tls=self.tls,
                     keys=self._server_keys,
                     fsync=self._fsync,
                     flags=self._flags,
