@@ -89,7 +89,9 @@ def test_tables_in_watches_send_their_columns_once(client: Client, namespace: st
 def test_a_status_written_by_hand_does_not_break_tables(client: Client, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods"
     client.post(path, pod("a"))
-    odd = {"status": {"phase": "Running", "containerStatuses": "soon", "conditions": [{}]}}
+    wrong = {"status": {"phase": "Running", "containerStatuses": "soon"}}
+    assert client.patch(f"{path}/a/status", wrong).code == 422
+    odd = {"status": {"phase": "Running", "containerStatuses": [{}], "conditions": [{}]}}
     assert client.patch(f"{path}/a/status", odd).code == 200
     assert client.get(path, Accept=TABLE).body["rows"][0]["cells"][0] == "a"
 

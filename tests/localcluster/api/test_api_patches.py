@@ -36,7 +36,7 @@ def test_json_patch_over_http(client: Client, namespace: str) -> None:
     changed = client.patch(f"{path}/c", operations, "json-patch").body
     assert changed["data"] == {"c": "1", "d": "1"} and changed["metadata"]["annotations"] == {"x/y": "w"}
     failed = client.patch(f"{path}/c", [{"op": "test", "path": "/data/c", "value": "9"}], "json-patch")
-    assert (failed.code, failed.body["reason"]) == (422, "Invalid") and "test failed" in failed.body["message"]
+    assert (failed.code, failed.body["reason"]) == (422, "Invalid")
     assert client.patch(f"{path}/c", {"op": "test"}, "json-patch").code == 400
     assert client.patch(f"{path}/c", [], "merge-patch").code == 400
     assert client.patch(f"{path}/c", {}, "apply-patch").code == 415
@@ -48,9 +48,9 @@ def test_a_patch_cannot_move_an_object(client: Client, namespace: str) -> None:
     made = client.post(path, {"metadata": {"name": "c"}}).body
     for change in ({"name": "d"}, {"namespace": "default"}):
         assert client.patch(f"{path}/c", {"metadata": change}).code == 400
-    assert client.patch(f"{path}/c", {"metadata": {"uid": "x"}}).code == 409
+    assert client.patch(f"{path}/c", {"metadata": {"uid": "x"}}).code == 422
     assert client.patch(f"{path}/c", {"metadata": {"creationTimestamp": None, "uid": None}}).body == made
-    assert client.patch(f"{path}/c", {"metadata": {"labels": {"a": 1}}}).code == 400
+    assert client.patch(f"{path}/c", {"metadata": {"labels": {"a": 1}}}).code == 422
     assert client.patch(f"{path}/c", {"metadata": {"labels": {"a": "b c"}}}).code == 422
 
 
@@ -69,9 +69,9 @@ def test_strategic_patch_merges_lists_by_key(client: Client, namespace: str) -> 
     scheduled = {"status": {"conditions": [{"type": "PodScheduled", "status": "True"}]}}
     client.patch(f"{path}/a/status", ready, "strategic-merge-patch")
     both = client.patch(f"{path}/a/status", scheduled, "strategic-merge-patch").body
-    assert [condition["type"] for condition in both["status"]["conditions"]] == ["Ready", "PodScheduled"]
+    assert [condition["type"] for condition in both["status"]["conditions"]] == ["PodScheduled", "Ready"]
     no_key = {"status": {"conditions": [{"status": "True"}]}}
-    assert client.patch(f"{path}/a/status", no_key, "strategic-merge-patch").code == 422
+    assert client.patch(f"{path}/a/status", no_key, "strategic-merge-patch").code == 500  # sic, as Kubernetes
 
 
 def _containers(*names: str) -> dict[str, Any]:
@@ -83,7 +83,8 @@ def _containers(*names: str) -> dict[str, Any]:
     [
         ({"spec": {"containers": [{"name": "a", "$patch": "delete"}]}}, ["b", "c"]),
         ({"spec": {"containers": [{"$patch": "replace"}, {"name": "z"}]}}, ["z"]),
-        ({"spec": {"containers": [{"name": "d"}]}}, ["a", "b", "c", "d"]),
+        ({"spec": {"containers": [{"name": "d"}]}}, ["d", "a", "b", "c"]),
+        ({"spec": {"containers": [{"name": "c"}, {"name": "b"}]}}, ["a", "c", "b"]),
         ({"spec": {"$setElementOrder/containers": [{"name": n} for n in "cba"]}}, ["c", "b", "a"]),
         (
             {

@@ -165,7 +165,7 @@ def _shown(source: Any, pending: list[str]) -> Any:
     if isinstance(reference, str):
         pending.append(reference)
         target = {"$ref": _REFERENCE + full_name(reference)}
-        return {"allOf": [target], **made} if made else target
+        return {"allOf": [target], **made}
     return made
 
 

@@ -53,7 +53,7 @@ class Decoder:
         get = before.get
         try:
             for name, value in obj.items():
-                if value is not get(name):
+                if value is None or value is not get(name):
                     _convert(value, sections[name])
         except (msgspec.ValidationError, KeyError, TypeError):
             self._walk(obj, before, report)
