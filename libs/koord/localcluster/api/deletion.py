@@ -60,15 +60,16 @@ def delete(
     options: DeleteOptions,
     *,
     dry_run: bool = False,
+    ask: bool = True,
 ) -> Deleted:
-    """Delete one object, or mark it when something must still happen first."""
+    """Delete one object, or mark it when something must still happen first; `ask`: admission webhooks have a say."""
     dry_run = dry_run or options.tries_only
     if resource is NAMESPACES and name in IMMORTAL_NAMESPACES:
         raise forbidden(NAMESPACES, name, "this namespace may not be deleted")
     entry = cluster.find(resource, namespace, name)
     obj = decode(entry)
     _check_preconditions(resource, entry, options)
-    if cluster.admission.current is not None:
+    if ask and cluster.admission.current is not None:
         cluster.admission.deletable(resource, entry, given_options(options), dry_run=dry_run)
     if resource is NAMESPACES:
         if not entry.deleting:

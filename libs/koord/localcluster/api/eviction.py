@@ -42,11 +42,12 @@ def evict(cluster: Cluster, namespace: str, name: str, eviction: Object, dry_run
     if not options.tries_only:
         _check_preconditions(entry, options)
         marked = _mark(pod, cluster.clock.now())
-        cluster.update(PODS, entry, pod, marked, subresource="status")
+        if marked != pod:
+            entry = cluster.collection(PODS).put(marked, cluster.store.next_version())
         if options.preconditions is not None and options.preconditions.resource_version is not None:
-            now = cluster.find(PODS, namespace, name)
-            options.preconditions = Preconditions(options.preconditions.uid, str(now.version))
-    deletion.delete(cluster, PODS, namespace, name, options)
+            options.preconditions = Preconditions(options.preconditions.uid, str(entry.version))
+    # Webhooks were asked about the eviction, and not about its parts.
+    deletion.delete(cluster, PODS, namespace, name, options, ask=False)
 
 
 def _options(name: str, eviction: Object, dry_run: list[str] | None) -> DeleteOptions:
@@ -113,7 +114,7 @@ def _take(cluster: Cluster, entry: Entry, pod: str, *, tries_only: bool) -> None
         budgets.set_condition(new, cluster.clock.now())
     new["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: cluster.clock.now()}
     resource = cluster.resource(budgets.KEY)
-    cluster.update(resource, entry, budget, {**budget, "status": new}, subresource="status")
+    cluster.collection(resource).put({**budget, "status": new}, cluster.store.next_version())
 
 
 def _why_none(name: str, status: Object) -> str:

@@ -67,8 +67,3 @@ def for_deletion(resource: Resource, metadata: Object, policy: str | None, orpha
     if wanted is not None:
         kept.append(wanted)
     return present if set(kept) == set(present) else kept
-
-
-def orphans_by_default(resource: Resource) -> bool:
-    """Whether a deletion that says nothing leaves the dependents."""
-    return resource.key in _ORPHANS_BY_DEFAULT

@@ -2,6 +2,7 @@
 
 from koord.localcluster.api.admission import definitions as webhooks
 from koord.localcluster.api.admission.rules import validate_mutating, validate_validating
+from koord.localcluster.api.budgetrules import validate_budget
 from koord.localcluster.api.crdrules import validate_crd
 from koord.localcluster.api.errors import Cause, forbidden_value, invalid_value, required
 from koord.localcluster.api.podrules import validate_pod, validate_pod_change, validate_pod_spec, validate_template
@@ -75,6 +76,7 @@ VALIDATORS: dict[str, Validator] = {
     "replicasets.apps": validate_template,
     "statefulsets.apps": validate_template,
     "daemonsets.apps": validate_template,
+    "poddisruptionbudgets.policy": validate_budget,
     "priorityclasses.scheduling.k8s.io": _validate_priority_class,
     "customresourcedefinitions.apiextensions.k8s.io": validate_crd,
     webhooks.MUTATING: validate_mutating,
@@ -89,6 +91,7 @@ CHANGE_VALIDATORS: dict[str, ChangeValidator] = {
     "replicasets.apps": _template_change,
     "statefulsets.apps": _template_change,
     "daemonsets.apps": _template_change,
+    "poddisruptionbudgets.policy": lambda new, old: validate_budget(new),
     "priorityclasses.scheduling.k8s.io": _priority_class_change,
     "customresourcedefinitions.apiextensions.k8s.io": lambda new, old: validate_crd(new),
     webhooks.MUTATING: lambda new, old: validate_mutating(new),

@@ -10,6 +10,7 @@ from koord.localcluster.api.watchcache import Entry
 from koord.localcluster.clusterapi import ApiError, ClusterApi
 
 _LOOK_AGAIN_S = 1.0
+_WAITING = "InstanceDeletionInProgress"
 
 
 class DefinitionController:
@@ -54,8 +55,17 @@ class DefinitionController:
                         if error.code not in (404, 409):
                             raise
             if collection.count:
+                await self._say_waiting(name)
                 self.queue.add_after(name, _LOOK_AGAIN_S)
                 return
         kept = [item for item in finalizers if item != DEFINITION]
         body = {"metadata": {"uid": entry.uid, "resourceVersion": str(entry.version), "finalizers": kept or None}}
         await self._api.patch(CRDS.key, None, name, body, kind="merge")
+
+    async def _say_waiting(self, name: str) -> None:
+        """Say in the definition's conditions that objects remain."""
+        definition = decode(self._cluster.find(CRDS, None, name))
+        for condition in definition["status"]["conditions"]:
+            if condition["type"] == "Terminating" and condition["reason"] != _WAITING:
+                condition["reason"], condition["message"] = _WAITING, "CustomResource deletion is in progress"
+                await self._api.replace(CRDS.key, None, name, definition, subresource="status")

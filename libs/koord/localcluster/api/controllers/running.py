@@ -18,7 +18,7 @@ class Controllers:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        api = InProcessApi(cluster)
+        api = InProcessApi(cluster, "kube-controller-manager")
         self.collector = GarbageCollector(cluster, api)
         self.namespaces = NamespaceController(cluster, api)
         self.definitions = DefinitionController(cluster, api)
