@@ -107,11 +107,13 @@ def bind(cluster: "Cluster", namespace: str, name: str, binding: Object, *, dry_
     metadata = binding.get("metadata") or {}
     if not isinstance(target, dict) or not isinstance(metadata, dict):
         raise bad_request("Binding in the request cannot be handled: target and metadata must be objects")
+    if not all(isinstance(target.get(field) or "", str) for field in ("kind", "name")):
+        raise bad_request("Binding in the request cannot be handled: target.kind and target.name must be strings")
     causes: list[Cause] = []
     if target.get("kind") not in (None, "", "Node"):
         causes.append(not_supported("target.kind", target["kind"], ("Node", "<empty>")))
     node = target.get("name")
-    if not node or not isinstance(node, str):
+    if not node:
         causes.append(required("target.name"))
     if causes:
         words = [f"{cause.field}: {cause.message}" for cause in causes]
