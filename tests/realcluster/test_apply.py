@@ -28,7 +28,7 @@ from tests.realcluster.applyops import (
 
 Object = dict[str, Any]
 
-SEQUENCES = 200
+SEQUENCES = 50
 STEPS = 9
 AT_ONCE = 12
 

@@ -295,8 +295,10 @@ class Cluster:
         metadata["resourceVersion"] = before["resourceVersion"]
         _drop_empty(result, metadata)
         given = metadata.pop("managedFields", None)
-        if given is not None and given != before.get("managedFields") and (causes := ownership.causes(given)):
-            raise invalid(resource, entry.name, causes)
+        if given is not None:
+            given = ownership.given_anew(resource, old, entry.writers, given, subresource or "")
+            if given is not None and (causes := ownership.causes(given)):
+                raise invalid(resource, entry.name, causes)
         if tracked := before.get("managedFields"):
             metadata["managedFields"] = tracked
         self._check_change(resource, entry, old, result, subresource, proven=proven)
@@ -305,7 +307,7 @@ class Cluster:
         if self.admission.current is not None:
             self.admission.updatable(resource, old, result, subresource, dry_run=dry_run)
         same = same_json(result, entry.raw)
-        if same and (given is None or given == tracked) and not isinstance(by, Applied):
+        if same and given is None and not isinstance(by, Applied):
             return entry.raw
         entries, writers = ownership.at_change(
             resource, old, result, entry.writers, given, by, self.clock.now(), subresource or ""

@@ -113,7 +113,8 @@ def apply_patch(cluster: "Cluster", asked: Apply, config: Object, *, dry_run: bo
     live["metadata"].pop("managedFields", None)
     if not managed:
         # Nobody's so far: what is there belongs to whoever was before.
-        before = write_of(resource, Writer(BEFORE_FIRST_APPLY, route.api_version), cluster.clock.now())
+        earlier = Writer(BEFORE_FIRST_APPLY, route.api_version)
+        before = write_of(resource, earlier, cluster.clock.now(), subresource=asked.subresource)
         managed = update(births.zero(resource, route.api_version), live, {}, before)
     new, managed = _applied(asked, live, config, managed, write)
     new = copy.deepcopy(live if new is None else new)
@@ -226,7 +227,7 @@ def _nulls(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
     if isinstance(value, dict):
         for key, inner in value.items():
             known = schema.field(key)
-            if known is None:
+            if known is None or known.definition:
                 continue
             where = f"{path}.{key}" if path else key
             if inner is not None:

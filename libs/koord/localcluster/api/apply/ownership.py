@@ -162,6 +162,15 @@ def at_creation(resource: Resource, obj: Object, given: Any, by: By, now: str) -
     return encode({key: owned for key, owned in managed.items() if owned.fields}), None
 
 
+def given_anew(resource: Resource, old: Object, writers: Writers | None, given: Any, subresource: str) -> Any:
+    """The managedFields as sent; None when they are the object's own, or come through a sub-resource."""
+    if subresource or given == old["metadata"].get("managedFields"):
+        return None
+    if writers is not None and (sent := _usable(given)) is not None and sent == derived(resource, old, writers):
+        return None
+    return given
+
+
 def at_change(
     resource: Resource,
     old: Object,
@@ -172,26 +181,21 @@ def at_change(
     now: str,
     subresource: str,
 ) -> tuple[Entries | None, Writers | None]:
-    """What an object says of its owners after a write that is no apply.
+    """What an object says of its owners after a write.
 
-    old and new: without regard to managedFields in the new one, which are `given` as sent (None when they were not).
+    old and new: without regard to managedFields in the new one; those that were sent anew are `given` (`given_anew`).
     by: None for the server itself, which owns nothing.
     """
     if isinstance(by, Applied):
         return by.entries or None, None
     if by is not None and by.through:
         subresource = by.through
+    if is_reset(given):
+        return None, None
     tracked = old["metadata"].get("managedFields")
-    sent: Managed | None = None
-    if given is not None and not subresource:
-        if is_reset(given):
-            return None, None
-        sent = _usable(given) if given != tracked else None
-        if sent is not None and writers is not None and sent == derived(resource, old, writers):
-            # Read and sent back.
-            sent = None
+    sent = _usable(given)
     if by is None:
-        return tracked, writers
+        return (encode(sent), None) if sent is not None else (tracked, writers)
     if sent is None and not tracked:
         if writers is None:
             return None, None
