@@ -1,25 +1,22 @@
-"""Strategic merge patch for built-in types, driven by a compact table of merge keys.
+"""Strategic merge patch for built-in types, driven by the merge keys of their schemas.
 
-The table (`data/merge_keys.json`, made by `tools/merge_keys.py` from the schemas of the supported Kubernetes version)
-says for each type and field: the type of the field's value or elements, whether a list merges, and by which key.
-Directives: `$patch` (replace, delete, merge), `$retainKeys`, `$setElementOrder/<list>` and
+The schemas say for each type and field: the type of the field's value or elements, whether a list merges, and by which
+key. Directives: `$patch` (replace, delete, merge), `$retainKeys`, `$setElementOrder/<list>` and
 `$deleteFromPrimitiveList/<list>`.
 """
 
 from functools import cache
-from importlib.resources import files
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from koord.localcluster.api.patches import PatchError
+from koord.localcluster.api.schemas.builtin import builtin_schema, facts
 from koord.localcluster.clusterapi import Object
 
 _ORDER = "$setElementOrder/"
 _DELETE_PRIMITIVE = "$deleteFromPrimitiveList/"
 
 
-class FieldRule(msgspec.Struct, frozen=True, array_like=True):
+class FieldRule(NamedTuple):
     """What a patch may do to one field: `type` of its value or elements ("" when it has no known fields)."""
 
     type: str = ""
@@ -28,21 +25,27 @@ class FieldRule(msgspec.Struct, frozen=True, array_like=True):
     retain: bool = False
 
 
-Types = dict[str, dict[str, FieldRule]]
-_NONE: dict[str, FieldRule] = {}
 _PLAIN = FieldRule()
 
 
 @cache
-def types() -> Types:
-    """The table, read once."""
-    data = files("koord.localcluster.api").joinpath("data/merge_keys.json").read_bytes()
-    return msgspec.json.decode(data, type=Types)
+def rules_of(type_name: str) -> dict[str, FieldRule]:
+    """The rules of a type's fields; a list that does not merge is replaced whole and has none."""
+    if type_name not in facts():
+        return {}
+    rules = {}
+    for field, inner in builtin_schema(type_name).properties.items():
+        if inner.type == "array":
+            if inner.merge and inner.items is not None:
+                rules[field] = FieldRule(inner.items.definition, True, inner.merge_key, inner.retain_keys)
+        elif inner.definition or inner.retain_keys:
+            rules[field] = FieldRule(inner.definition, retain=inner.retain_keys)
+    return rules
 
 
 def strategic_merge(target: Object, patch: Object, type_name: str) -> Object:
     """Apply a strategic merge patch to an object of a type named as `core.v1.Pod`; the target is not changed."""
-    if type_name not in types():
+    if type_name not in facts():
         raise PatchError(f"no merge keys are known for {type_name}")
     merged = _merge_map(target, patch, type_name)
     return merged if isinstance(merged, dict) else {}
@@ -56,7 +59,7 @@ def _merge_map(target: Any, patch: Object, type_name: str) -> Any:
         return {}
     if directive not in (None, "merge"):
         raise PatchError(f"unknown $patch directive {directive!r}")
-    rules = types().get(type_name, _NONE)
+    rules = rules_of(type_name)
     result = dict(target) if isinstance(target, dict) else {}
     retain = patch.get("$retainKeys")
     if retain is not None:
