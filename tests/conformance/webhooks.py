@@ -139,13 +139,13 @@ async def installed(
     """A configuration that is in force until the end of the block; its name.
 
     A real server takes note of a configuration some time after it was stored: a webhook is added at the end that only
-    a probe of this configuration meets.
+    a probe of this configuration meets, a ServiceAccount.
     """
     mark = f"probe-{uuid.uuid4().hex[:8]}"
     probe = server.webhook(
         "probe.koord.sh",
         f"/{mark}",
-        rule("configmaps"),
+        rule("serviceaccounts"),
         namespace=namespace,
         objectSelector={"matchLabels": {"probe": mark}},
     )
@@ -157,7 +157,7 @@ async def installed(
     async def called() -> bool:
         before = len(server.seen[f"/{mark}"])
         wanted = {"metadata": {"name": mark, "labels": {"probe": mark}}}
-        await client.post(f"/api/v1/namespaces/{namespace}/configmaps", wanted, dryRun="All")
+        await client.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", wanted, dryRun="All")
         return len(server.seen[f"/{mark}"]) > before
 
     try:
