@@ -196,7 +196,7 @@ class ObjectHandlers:
     def _apply(self, request: Request, target: Target, subresource: str) -> Response:
         manager, force = applier_of(request.query)
         asked = Apply(target.route, target.namespace, target.name, subresource, manager, force)
-        config = read_configuration(request.body)
+        config = read_configuration(request.body, request.query.text("fieldValidation"), request.warnings)
         raw, created = apply_patch(self._cluster, asked, config, dry_run=request.query.dry_run)
         return self._written(request, target, raw, status=201 if created else 200)
 
@@ -340,7 +340,7 @@ class ObjectHandlers:
     def _apply_scale(self, request: Request, target: Target) -> Response:
         manager, force = applier_of(request.query)
         asked = Apply(target.route, target.namespace, target.name, "scale", manager, force)
-        config = read_configuration(request.body)
+        config = read_configuration(request.body, request.query.text("fieldValidation"), request.warnings)
         raw, _ = apply_patch(self._cluster, asked, config, dry_run=request.query.dry_run)
         return Response(200, encode(scale.to_scale(target.route.resource, decode_raw(raw))))
 

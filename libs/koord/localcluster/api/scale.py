@@ -41,7 +41,7 @@ def to_scale(resource: Resource, obj: Object) -> Object:
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": metadata,
-        "spec": {"replicas": _read(obj, paths.spec_replicas) or 0},
+        "spec": {"replicas": replicas} if (replicas := _read(obj, paths.spec_replicas)) else {},
         "status": status,
     }
 

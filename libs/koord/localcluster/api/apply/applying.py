@@ -1,5 +1,6 @@
 """An apply request: from its body to a write of the object, created when it is not there."""
 
+import contextlib
 import copy
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,7 +45,21 @@ class Apply(NamedTuple):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: times are text."""
+    """YAML as Kubernetes reads it: times are text, and keys that come twice are remembered."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body)
+        self.repeated: list[str] = []
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """As the base class, noting the keys that come again."""
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    self.repeated.append(f'line {key.start_mark.line + 1}: key "{key.value}" already set in map')
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -53,16 +68,23 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def read_configuration(body: bytes) -> Object:
-    """The configuration in a body, JSON or YAML; 400 when it is none."""
-    value: Any
+def read_configuration(body: bytes, validation: str, warnings: list[str]) -> Object:
+    """The configuration in a body, JSON or YAML; 400 when it is none.
+
+    Keys that come twice are an error, a warning or nothing, by the request's `fieldValidation`.
+    """
+    value: Any = None
+    repeated: list[str] = []
     if body.lstrip()[:1] == b"{":
-        try:
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
             value = msgspec.json.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            value = _read_yaml(body)
-    else:
-        value = _read_yaml(body)
+    if value is None:
+        value, repeated = _read_yaml(body)
+    if repeated and validation == "Strict":
+        lines = "\n  ".join(["error converting YAML to JSON: yaml: unmarshal errors:", *repeated])
+        raise bad_request(f"error strict decoding patch: {lines}")
+    if repeated and validation != "Ignore":
+        warnings.extend(repeated)
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -74,10 +96,11 @@ def read_configuration(body: bytes) -> Object:
     return value
 
 
-def _read_yaml(body: bytes) -> Any:
+def _read_yaml(body: bytes) -> tuple[Any, list[str]]:
     try:
+        loader = _Loader(body)
         # Through JSON once, as keys may be numbers and values may be shared.
-        return decode_json(msgspec.json.encode(yaml.load(body, _Loader)))
+        return decode_json(msgspec.json.encode(loader.get_single_data())), loader.repeated
     except (yaml.YAMLError, UnicodeDecodeError, msgspec.MsgspecError, TypeError, ValueError) as error:
         raise bad_request(f"error decoding patch: error converting YAML to JSON: {error}") from error
 
