@@ -98,9 +98,12 @@ def _allow(review: Review) -> Reply:
 
 
 @asynccontextmanager
-async def webhook_server(folder: Path) -> AsyncIterator[WebhookServer]:
-    """A server on a free loopback port with a certificate of its own authority, until the end of the block."""
-    files = make_certificates(folder)
+async def webhook_server(folder: Path, *names: str) -> AsyncIterator[WebhookServer]:
+    """A server on a free loopback port with a certificate of its own authority, until the end of the block.
+
+    The certificate is for 127.0.0.1 and `names`.
+    """
+    files = make_certificates(folder, ("127.0.0.1", *names))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(files.certificate, files.key)
     server = WebhookServer("", files.ca.read_bytes())

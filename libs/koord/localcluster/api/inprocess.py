@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
 from koord.localcluster.api import deletion
-from koord.localcluster.api.admission.admission import CONTROLLER, Caller
+from koord.localcluster.api.admission.admission import Caller, component
 from koord.localcluster.api.apply.writers import Writer
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.deleteoptions import DeleteOptions, check_options
@@ -103,7 +103,7 @@ class InProcessApi:
         return Writer(self._manager, resource.api_version, through)
 
     async def _admitted(self, write: Callable[[], T]) -> T:
-        return await self._cluster.admission.run(Caller(CONTROLLER), write)
+        return await self._cluster.admission.run(Caller(component(self._manager)), write)
 
     async def replace(
         self, resource: str, namespace: str | None, name: str, body: Object, *, subresource: str | None = None

@@ -47,10 +47,14 @@ T = TypeVar("T")
 
 REQUEST_SECONDS = 34.0
 ADMINISTRATOR = User("koord-admin", ("system:masters", "system:authenticated"))
-CONTROLLER = User("system:kube-controller-manager", ("system:authenticated",))
 
 _encode = msgspec.json.Encoder().encode
 _Key = tuple[Any, ...]
+
+
+def component(name: str) -> User:
+    """Who a component in the server's process is, for webhooks."""
+    return User(f"system:{name}", ("system:authenticated",))
 
 
 @dataclass(slots=True)
@@ -91,14 +95,16 @@ class _Run:
 
 
 class Admission:
-    """The webhooks of one cluster, and the writes that wait for them. `run` is None except inside of such a write."""
+    """The webhooks of one cluster, and the writes that wait for them; `current` is set while such a write is made."""
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
         collections = cluster.store.collections
         spaces = collections[NAMESPACES.key]
-        self._mutating = HookSet(collections[MUTATING], spaces, cluster.registry)
-        self._validating = HookSet(collections[VALIDATING], spaces, cluster.registry)
+        self._mutating_configurations = collections[MUTATING]
+        self._validating_configurations = collections[VALIDATING]
+        self._mutating = HookSet(self._mutating_configurations, spaces, cluster.registry)
+        self._validating = HookSet(self._validating_configurations, spaces, cluster.registry)
         self._transport = Transport(Services(cluster.store))
         self._dispatcher = Dispatcher(self._mutating, self._validating, self._transport)
         self.current: _Run | None = None
@@ -109,6 +115,8 @@ class Admission:
 
     def concerns(self, resource: Resource) -> bool:
         """Whether a write of this resource or its sub-resources may have to wait, so that it must be run."""
+        if not self._mutating_configurations.count and not self._validating_configurations.count:
+            return False
         return self._mutating.concerns(resource) or self._validating.concerns(resource)
 
     async def run(self, caller: Caller, call: Callable[[], T]) -> T:
@@ -282,7 +290,7 @@ class Admission:
             return write.obj
         # It names the question to validating webhooks too: they see what follows from this, and that holds times and
         # names which are new in each attempt.
-        run.asked = key = (write.operation, write.resource.key, write.name, version, _encode(write.obj))
+        run.asked = key = (write.operation, write.resource.key, write.name, version, _content(write.obj))
         if key in run.answers:
             return _copy(run.answers[key])
         if not self._mutating.candidates(write):
@@ -315,6 +323,14 @@ def _check_name(resource: Resource, name: str, changed: Object) -> None:
         return
     causes = [] if given else [required("metadata.name", "name or generateName is required")]
     raise invalid(resource, given, [*causes, invalid_value("metadata.name", given, "field is immutable")])
+
+
+def _content(obj: Object | None) -> bytes:
+    """An object without who wrote it when."""
+    metadata = obj.get("metadata") if obj is not None else None
+    if obj is not None and isinstance(metadata, dict) and "managedFields" in metadata:
+        obj = {**obj, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
+    return _encode(obj)
 
 
 def _copy(obj: Object | None) -> Any:

@@ -4,9 +4,12 @@ What depends on the kind of write alone (operation, resource, version, scope) is
 selectors are tested per object.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from koord.kube import selectors
 from koord.localcluster.api.admission.attributes import DELETE, Attributes, GroupVersionResource
@@ -15,9 +18,11 @@ from koord.localcluster.api.builtin import NAMESPACES
 from koord.localcluster.api.errors import not_found
 from koord.localcluster.api.resources import Registry, Resource, Route
 from koord.localcluster.api.store import Collection, decode
+from koord.localcluster.api.watchcache import Entry
 from koord.localcluster.clusterapi import Object
 
 _NO_LABELS: Mapping[str, str] = {}
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,16 +214,24 @@ class HookSet:
         self._candidates.clear()
         self._resources.clear()
         self._kinds.clear()
-        self._hooks = [
+        self._hooks = [hook for entry in self._configurations.entries() for hook in _read(entry)]
+
+
+def _read(entry: Entry) -> list[Hook]:
+    """The webhooks of a stored configuration; none if it was stored by a server with other rules and is unreadable."""
+    try:
+        return [
             Hook(
                 entry.name,
                 webhook,
                 compile_selector(webhook.namespace_selector),
                 compile_selector(webhook.object_selector),
             )
-            for entry in self._configurations.entries()
             for webhook in read_webhooks(decode(entry))
         ]
+    except (msgspec.ValidationError, selectors.SelectorError) as error:
+        _log.error("the webhooks of configuration %s are not called: %s", entry.name, error)
+        return []
 
 
 def _labels(obj: Object) -> Mapping[str, str]:
