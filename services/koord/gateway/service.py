@@ -9,22 +9,26 @@ from koord.bus.livedecisions import LiveDecisions
 from koord.bus.replicas import watch_replicas
 from koord.gateway import metrics
 from koord.gateway.access import AccessError, ApiAccess
-from koord.gateway.api import Api
+from koord.gateway.api import Api, ApiUnavailable
 from koord.gateway.election import LeaseElection
 from koord.gateway.following import Following
+from koord.gateway.foreign import ForeignBindings
 from koord.gateway.guarantees import Guarantees
 from koord.gateway.kubeconfig import load_access
-from koord.gateway.leanclient import LeanClient
+from koord.gateway.leanclient import LeanClient, RequestFailed
 from koord.gateway.probing import watch
 from koord.gateway.reflector import Reflector
 from koord.gateway.session import Session
 from koord.gateway.settings import GatewaySettings
+from koord.gateway.webhookserver import WebhookServer
 from koord.kube.resources import WATCHED
+from koord.ledger.client import Ledger
 from koord.runtime.ending import end
 from koord.runtime.host import Host
 from koord.runtime.service import ServiceSpec
 
 _RENEW_CREDENTIALS_S = 60.0
+_REGISTER_AGAIN_S = 2.0
 _AT_ONCE_S = 0.3
 """Who leads within this long need not begin as a standby."""
 
@@ -80,6 +84,7 @@ class Gateway:
                     self._host.bus, access, http, on_state=self._on_state, may_publish=lambda: election.held
                 )
                 host = self._host
+                hooks = await self._hooks(api)
                 session = Session(host.bus, host.ledger, api, following, host.spans, settings, live, guarantees)
                 acquiring = asyncio.create_task(election.acquire(), name="gateway-acquire")
                 await asyncio.wait((acquiring, stopping), timeout=_AT_ONCE_S, return_when=asyncio.FIRST_COMPLETED)
@@ -90,7 +95,7 @@ class Gateway:
                         self._host.ready.open("api")
                         metrics.LEADER.set(1)
                         try:
-                            await self._term(election, session)
+                            await self._term(election, session, hooks)
                         finally:
                             metrics.LEADER.set(0)
                             await election.release()
@@ -101,6 +106,8 @@ class Gateway:
                     await election.release()
                     live.close()
                     await following.stop()
+                    if hooks is not None:
+                        await hooks.stop()
         finally:
             await end(renewing, stopping, probing)
             await client.close()
@@ -114,7 +121,34 @@ class Gateway:
         acquiring.result()
         return True
 
-    async def _term(self, election: LeaseElection, session: Session) -> None:
+    async def _hooks(self, api: Api) -> WebhookServer | None:
+        """Where the API server asks about foreign Bindings, if it is to."""
+        settings, common = self._settings, self._host.common
+        if settings.foreign_bindings != "claim":
+            return None
+        # A claim must outlast the request that it is made for.
+        lease_s = settings.api_timeout_s
+        ledger = await Ledger.connect(common.redis.url, common.cluster, f"{self._host.incarnation}-f", lease_s=lease_s)
+        hooks = WebhookServer(
+            api,
+            ForeignBindings(api, ledger, lease_s),
+            settings.webhook_host,
+            settings.webhook_port,
+            on_stop=ledger.close,
+        )
+        await hooks.start()
+        return hooks
+
+    async def _register(self, hooks: WebhookServer) -> None:
+        while True:
+            try:
+                await hooks.register()
+                await asyncio.Event().wait()
+            except (ApiUnavailable, RequestFailed) as error:
+                self._host.log.warning("foreign Bindings are not claimed yet", error=str(error))
+                await asyncio.sleep(_REGISTER_AGAIN_S)
+
+    async def _term(self, election: LeaseElection, session: Session, hooks: WebhookServer | None) -> None:
         ends = asyncio.Event()
         watchers = [
             asyncio.create_task(_then(election.lost, ends), name="gateway-lost"),
@@ -122,9 +156,13 @@ class Gateway:
             asyncio.create_task(watch_replicas(self._host.bus), name="gateway-replicas"),
         ]
         try:
+            if hooks is not None:
+                watchers.append(asyncio.create_task(self._register(hooks), name="gateway-webhook"))
             await session.run(ends)
         finally:
             await end(*watchers)
+            if hooks is not None and self._stopping.is_set():
+                await hooks.withdraw()
 
     def _on_state(self, reflector: Reflector) -> None:
         """A missing CRD is no reason to be not ready: everything else goes on without it."""
