@@ -8,6 +8,7 @@ from typing import Any
 
 from koord.cli.demo.checker import GANG_GRACE_S, Checker
 from koord.cli.demo.history import Change
+from koord.gateway.probing import NAME as PROBE
 from koord.localcluster.httpapi import HttpClusterApi, object_path
 from tests.integration.conftest import Up
 
@@ -84,6 +85,8 @@ def judge(
         item: dict[str, Any] = json.loads(change.raw)
         meta = item["metadata"]
         if change.resource == "pods":
+            if meta["name"] == PROBE:
+                continue
             made[(meta["namespace"], _job_of(item))].add(meta["uid"])
         elif change.resource.startswith("queueunits."):
             phase = (item.get("status") or {}).get("phase", "")
