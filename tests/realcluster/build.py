@@ -95,6 +95,13 @@ MODULES = (
         (Program("koord-scheduler", "github.com/koordinator-sh/koordinator/cmd/koord-scheduler"),),
         extras=(Extra("koordinator-crds.yaml", "github.com/koordinator-sh/koordinator", ("config/crd/bases/*.yaml",)),),
     ),
+    # A small program of ours around the parsers of Prometheus and the collector, for tests of deploy/.
+    Module(
+        "configcheck",
+        "github.com/prometheus/prometheus",
+        (Program("configcheck", "koord.sh/tests/configcheck"),),
+        tells_kubernetes=False,
+    ),
 )
 
 
@@ -183,10 +190,10 @@ def flags(module: Module) -> list[str]:
 
 
 def key(module: Module, version: str) -> str:
-    """Names the folder of a build: changes with all that decides its content."""
+    """Names the folder of a build: changes with all that decides its content, a source of ours included."""
     digest = hashlib.sha256(repr((module, version, flags(module))).encode())
-    for name in ("go.mod", "go.sum"):
-        digest.update((GO / module.name / name).read_bytes())
+    for file in sorted((GO / module.name).iterdir()):
+        digest.update(file.read_bytes())
     return f"{module.name}-{required_version(module)}-{digest.hexdigest()[:16]}"
 
 

@@ -31,6 +31,7 @@ import (
 	"go.opentelemetry.io/collector/processor/memorylimiterprocessor"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
+	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 )
 
 func main() {
@@ -71,6 +72,7 @@ func checkCollector(file string) error {
 }
 
 func factories() (made otelcol.Factories, err error) {
+	made.Telemetry = otelconftelemetry.NewFactory()
 	if made.Receivers, err = otelcol.MakeFactoryMap[receiver.Factory](otlpreceiver.NewFactory()); err != nil {
 		return made, err
 	}
