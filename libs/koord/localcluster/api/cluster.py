@@ -218,7 +218,7 @@ class Cluster:
         by: By = None,
     ) -> bytes:
         """Replace an object, or its status; answers it as stored."""
-        proven = check_shape(resource, obj, report=report)
+        proven = check_shape(resource, obj, report=report, subresource=subresource)
         entry = self.find(resource, namespace, name)
         self._settle_type(resource, obj)
         self._settle_namespace(resource, namespace, obj["metadata"], existing=True)
@@ -244,7 +244,7 @@ class Cluster:
         entry = self.find(resource, namespace, name)
         old = decode(entry)
         new = apply(old)
-        proven = check_shape(resource, new, old, report)
+        proven = check_shape(resource, new, old, report, subresource)
         self._settle_type(resource, new)
         if (uid := new["metadata"].get("uid")) and uid != entry.uid:
             raise invalid(resource, name, [invalid_value("metadata.uid", uid, "field is immutable")])

@@ -15,7 +15,7 @@ from koord.localcluster.api.resources import Column, Resource, Route, ScalePaths
 from koord.localcluster.api.schemas.custom import CustomReader, custom_schema
 from koord.localcluster.api.schemas.model import Schema
 from koord.localcluster.api.schemas.structural import has_rules, warnings_of
-from koord.localcluster.api.store import Collection, decode, encode
+from koord.localcluster.api.store import Collection, decode, decode_bytes, encode
 from koord.localcluster.api.tables import AGE
 from koord.localcluster.clusterapi import Object
 
@@ -206,7 +206,7 @@ def _outward(route: Route, schema: Schema) -> Any:
     reader = CustomReader(schema, route.resource.kind, route.version)
 
     def convert(obj: Object) -> Object:
-        shown = {**obj, "apiVersion": route.api_version}
+        shown: Object = decode_bytes(encode({**obj, "apiVersion": route.api_version}))
         reader.complete(shown)
         return shown
 

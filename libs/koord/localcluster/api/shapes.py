@@ -6,7 +6,7 @@ definitions (`schemas.custom`). The compiled readers are kept with the resource.
 
 from typing import Any
 
-from koord.localcluster.api.errors import Cause, bad_request
+from koord.localcluster.api.errors import Cause, bad_request, invalid
 from koord.localcluster.api.resources import Resource
 from koord.localcluster.api.schemas.custom import CustomReader
 from koord.localcluster.api.schemas.decoding import Decoder
@@ -17,12 +17,19 @@ from koord.localcluster.clusterapi import Object
 _NOTHING: Object = {}
 
 
-def check_shape(resource: Resource, obj: Any, before: Object = _NOTHING, report: Report | None = None) -> bool:
+def check_shape(
+    resource: Resource,
+    obj: Any,
+    before: Object = _NOTHING,
+    report: Report | None = None,
+    subresource: str | None = None,
+) -> bool:
     """Bring an object into its kind's form, in place: unknown fields and nulls go, custom objects get their defaults.
 
     400 when something cannot be read, or is not wanted by who asked for strict decoding (`report`); 422 when it is the
     result of a patch on `before`, whose parts that did not change are passed over. Answers whether a custom object is
-    known to keep its schema's rules; those of others are told by `schema_causes`.
+    known to keep its schema's rules; those of others are told by `schema_causes`. An object in another version than the
+    stored one is checked by that version's rules (422), and gets the form of the stored version.
     """
     if not isinstance(obj, dict):
         raise bad_request("the body must be a JSON object")
@@ -30,7 +37,17 @@ def check_shape(resource: Resource, obj: Any, before: Object = _NOTHING, report:
         obj["metadata"] = {}
     version = report.version if report is not None and report.version else resource.version
     reader = resource.readers.get(version) or _reader(resource, version)
-    return reader.read(obj, before, report)
+    proven: bool = reader.read(obj, before, report)
+    if version == resource.version:
+        return proven
+    if not proven and (
+        causes := schema_causes(resource, obj, before or None, subresource=subresource, version=version)
+    ):
+        raise invalid(resource, obj["metadata"].get("name", ""), causes)
+    stored = resource.readers.get(resource.version) or _reader(resource, resource.version)
+    assert isinstance(stored, CustomReader)  # only custom resources have several versions
+    stored.complete(obj)
+    return True
 
 
 def schema_causes(

@@ -11,7 +11,7 @@ import msgspec
 from koord.localcluster.api.errors import Cause, bad_request, invalid_patch
 from koord.localcluster.api.schemas import decoding
 from koord.localcluster.api.schemas.builtin import object_metadata
-from koord.localcluster.api.schemas.fasttypes import fast_type
+from koord.localcluster.api.schemas.fasttypes import fast_type, fast_types
 from koord.localcluster.api.schemas.model import Schema
 from koord.localcluster.api.schemas.pruning import drop_nulls, fill, has_defaults, prune
 from koord.localcluster.api.schemas.reading import read
@@ -60,7 +60,7 @@ class CustomReader:
         self.version = version
         self._defaults = has_defaults(schema)
         self._keyed = has_keyed_lists(schema)
-        self._sections = {name: fast_type(inner, typed=False) for name, inner in schema.properties.items()}
+        self._sections = fast_types(schema.properties, typed=False)
         self._sections["metadata"] = fast_type(object_metadata(), typed=True)
         root = schema.any_of or schema.all_of or schema.one_of or schema.not_ or schema.metadata_rules
         # What msgspec cannot express of the root, or does not see there, is always walked.

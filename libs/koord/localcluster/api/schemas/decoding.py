@@ -13,7 +13,7 @@ import msgspec
 
 from koord.kube.quantity import QuantityError, parse
 from koord.localcluster.api.errors import bad_request, invalid_patch
-from koord.localcluster.api.schemas.fasttypes import fast_type
+from koord.localcluster.api.schemas.fasttypes import fast_types
 from koord.localcluster.api.schemas.model import Schema
 from koord.localcluster.api.schemas.strict import IGNORE, Report
 from koord.localcluster.clusterapi import Object
@@ -41,7 +41,7 @@ class Decoder:
         self.schema = schema
         self.kind = kind
         self.version = version
-        self._sections = {name: fast_type(inner, typed=True) for name, inner in schema.properties.items()}
+        self._sections = fast_types(schema.properties, typed=True)
 
     def read(self, obj: Object, before: Object = _NOTHING, report: Report | None = None) -> bool:
         """Bring an object into the kind's form, in place, or raise 400 (422 for the result of a patch).

@@ -31,6 +31,12 @@ def go_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(text.replace(r"\z", r"\Z"), re.ASCII)
 
 
+def fast_types(fields: dict[str, Schema], *, typed: bool) -> dict[str, Any]:
+    """The types of those fields that have one: what is not there must be walked."""
+    found = {name: fast_type(inner, typed=typed) for name, inner in fields.items()}
+    return {name: made for name, made in found.items() if made is not None}
+
+
 def fast_type(schema: Schema, *, typed: bool) -> Any:
     """The type of a schema, None when msgspec cannot express it.
 

@@ -81,7 +81,7 @@ def _check(source: Source, path: str, *, root: bool = False, needs_type: bool = 
         yield required(f"{path}.type", "must not be empty at the root")
     elif root and kind != "object":
         yield invalid_value(f"{path}.type", kind, "must be object at the root")
-    elif needs_type and not kind and not open_ and not either:
+    elif needs_type and not kind and not open_ and not either and not source.get("$ref"):
         what = "object fields" if path.endswith("]") else "array items" if path.endswith(".items") else "map values"
         yield required(f"{path}.type", f"must not be empty for specified {what}")
     if either and kind:

@@ -115,12 +115,13 @@ def _check_type(value: Any, schema: Schema, path: str) -> list[Cause]:
 
 def _check_string(value: str, schema: Schema, path: str) -> list[Cause]:
     found: list[Cause] = []
+    # Of these three only the first that fails is told.
     if schema.max_length is not None and len(value) > schema.max_length:
         words = f"Too long: may not be more than {schema.max_length} bytes"
         found.append(Cause("FieldValueTooLong", path.removeprefix("."), words))
-    if schema.min_length is not None and len(value) < schema.min_length:
+    elif schema.min_length is not None and len(value) < schema.min_length:
         found.append(_invalid(path, show(value), f"in body should be at least {schema.min_length} chars long"))
-    if schema.pattern and not _compiled(schema.pattern).search(value):
+    elif schema.pattern and not _compiled(schema.pattern).search(value):
         found.append(_invalid(path, show(value), f"in body should match '{schema.pattern}'"))
     check = CHECKS.get(schema.format)
     if check is not None and not check(value):
@@ -190,9 +191,10 @@ def _check_object(value: dict[str, Any], schema: Schema, path: str) -> list[Caus
             below = schema.metadata_rules if name == "metadata" else None
         if below is not None:
             found += _check(inner, below, f"{path}.{name}" if path else name)
+    needed = (*schema.required, "apiVersion", "kind") if schema.embedded_resource else schema.required
     found += [
         Cause("FieldValueRequired", f"{path}.{name}".removeprefix("."), "Required value")
-        for name in schema.required
+        for name in needed
         if name not in value
     ]
     return found
