@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from koord.localcluster.api import deletion
 from koord.localcluster.api.admission.admission import Caller, component
+from koord.localcluster.api.admission.attributes import CREATE, DELETE, UPDATE
 from koord.localcluster.api.apply.writers import Writer
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.deleteoptions import DeleteOptions, check_options
@@ -94,7 +95,7 @@ class InProcessApi:
     async def create(self, resource: str, namespace: str | None, body: Object) -> bytes:
         """Create; answers the stored object."""
         cluster, served = self._cluster, self._cluster.resource(resource)
-        if not cluster.admission.concerns(served):
+        if not cluster.admission.concerns(served, CREATE):
             return cluster.create(served, namespace, body, by=self._by(served))
         sent = encode(body)
         return await self._admitted(lambda: cluster.create(served, namespace, decode_json(sent), by=self._by(served)))
@@ -111,7 +112,7 @@ class InProcessApi:
         """Replace the object or its status."""
         served = self._cluster.resource(resource)
         cluster = self._cluster
-        if not cluster.admission.concerns(served):
+        if not cluster.admission.concerns(served, UPDATE, subresource):
             return cluster.replace(served, namespace, name, body, subresource=subresource, by=self._by(served))
         sent = encode(body)
         return await self._admitted(
@@ -135,6 +136,7 @@ class InProcessApi:
         cluster = self._cluster
         body: Any = decode_json(patch) if isinstance(patch, bytes) else patch
         by = self._by(served, "scale" if subresource == "scale" else "")
+        asks = cluster.admission.concerns(served, UPDATE, subresource)
         apply: Callable[[Object], Object]
         if subresource == "scale":
             change = applier(served, KINDS[kind], body, type_name="autoscaling.v1.Scale")
@@ -147,7 +149,7 @@ class InProcessApi:
             subresource, apply = None, rescale
         else:
             apply = applier(served, KINDS[kind], body)
-        if not cluster.admission.concerns(served):
+        if not asks:
             return cluster.patch(served, namespace, name, apply, subresource=subresource, by=by)
         return await self._admitted(
             lambda: cluster.patch(served, namespace, name, apply, subresource=subresource, by=by)
@@ -172,7 +174,7 @@ class InProcessApi:
         )
         check_options(options)
         cluster, served = self._cluster, self._cluster.resource(resource)
-        if not cluster.admission.concerns(served):
+        if not cluster.admission.concerns(served, DELETE):
             deletion.delete(cluster, served, namespace, name, options)
         else:
             await self._admitted(lambda: deletion.delete(cluster, served, namespace, name, options))

@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from koord.localcluster.api import deletion, pods, scale
-from koord.localcluster.api.admission.callers import caller_of
+from koord.localcluster.api.admission.attributes import DELETE
+from koord.localcluster.api.admission.callers import OPERATIONS, caller_of
 from koord.localcluster.api.apply.applying import Apply, apply_patch, read_configuration
 from koord.localcluster.api.apply.options import OWN_AGENTS, applier_of, manager_of
 from koord.localcluster.api.apply.ownership import may_be_untracked, shown
@@ -40,7 +41,6 @@ from koord.localcluster.api.watching import Writer as WatchWriter
 from koord.localcluster.clusterapi import Object
 
 _YIELD_EVERY = 200
-_READING = ("GET", "HEAD")
 
 
 class Target(NamedTuple):
@@ -86,7 +86,10 @@ class ObjectHandlers:
         method = request.method
         if method == "DELETE" and not target.name:
             return await self._delete_collection(request, target)
-        if method in _READING or not self._cluster.admission.concerns(target.route.resource):
+        operation = OPERATIONS.get(method)
+        if operation is None or not self._cluster.admission.concerns(
+            target.route.resource, operation, target.subresource
+        ):
             return self._answer(request, target)
         return await self._cluster.admission.run(
             caller_of(request, target.route), lambda: self._answer(request, target)
@@ -257,7 +260,7 @@ class ObjectHandlers:
             current = collection.get(entry.namespace, entry.name)
             if current is not None and current.uid == entry.uid:
                 delete = partial(deletion.delete, self._cluster, resource, entry.namespace, entry.name, options)
-                if not self._cluster.admission.concerns(resource):
+                if not self._cluster.admission.concerns(resource, DELETE):
                     delete()
                 else:
                     await self._cluster.admission.run(caller, delete)

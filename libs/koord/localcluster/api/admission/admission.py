@@ -113,11 +113,14 @@ class Admission:
         """Close the connections to webhooks."""
         await self._transport.aclose()
 
-    def concerns(self, resource: Resource) -> bool:
-        """Whether a write of this resource or its sub-resources may have to wait, so that it must be run."""
+    def concerns(self, resource: Resource, operation: str, subresource: str | None = None) -> bool:
+        """Whether a write may have to wait for webhooks, so that it must be `run`."""
         if not self._mutating_configurations.count and not self._validating_configurations.count:
             return False
-        return self._mutating.concerns(resource) or self._validating.concerns(resource)
+        return self._may_ask(operation, resource, subresource or "") or (
+            # What is applied may turn out to be new.
+            operation == UPDATE and not subresource and self._may_ask(CREATE, resource, "")
+        )
 
     async def run(self, caller: Caller, call: Callable[[], T]) -> T:
         """Make a write, waiting for webhooks where it must.

@@ -95,24 +95,7 @@ class HookSet:
         self._seen = (-1, -1)
         self._hooks: list[Hook] = []
         self._candidates: dict[tuple[str, ...], tuple[Invocation, ...]] = {}
-        self._resources: dict[str, bool] = {}
         self._kinds: dict[tuple[str, str, str], bool] = {}
-
-    def concerns(self, resource: Resource) -> bool:
-        """Whether any webhook may be about this resource or its sub-resources, at a cost of next to nothing."""
-        if not self._configurations.count:
-            return False
-        self._refresh()
-        known = self._resources.get(resource.key)
-        if known is None:
-            known = self._resources[resource.key] = resource.group != GROUP and any(
-                _contains(rule.api_groups, route.group) and self._names(rule, resource)
-                for hook in self._hooks
-                for rule in hook.webhook.rules or ()
-                for route in self._registry.routes.values()
-                if route.resource is resource
-            )
-        return known
 
     def may_ask(self, operation: str, resource: Resource, subresource: str) -> bool:
         """Whether any webhook is about this kind of write in any version."""
@@ -138,11 +121,6 @@ class HookSet:
                 for plural in plurals
             )
         return known
-
-    @staticmethod
-    def _names(rule: Rule, resource: Resource) -> bool:
-        plurals = ("*", resource.plural, "bindings") if resource.key == "pods" else ("*", resource.plural)
-        return any(text.partition("/")[0] in plurals for text in rule.resources or ())
 
     def select(self, write: Attributes) -> list[Invocation]:
         """The webhooks to ask about a write, in order. 404 when one needs the labels of a namespace that is gone."""
@@ -212,7 +190,6 @@ class HookSet:
             return
         self._seen = now
         self._candidates.clear()
-        self._resources.clear()
         self._kinds.clear()
         self._hooks = [hook for entry in self._configurations.entries() for hook in _read(entry)]
 
