@@ -145,7 +145,7 @@ def test_bodies_that_are_no_pod_are_400(client: Client, namespace: str, body: by
 def test_content_types(client: Client, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     # An envelope that names a kind whose message is not read here.
-    unread = b"k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod"
+    unread = b"k8s\x00\x0a\x09\x0a\x02v1\x12\x03Cat"
     answer = client.post(path, unread, content_type="application/vnd.kubernetes.protobuf")
     assert (answer.code, answer.body["reason"]) == (415, "UnsupportedMediaType")
     yaml = b"metadata: {name: y}\ndata: {a: b}\n"

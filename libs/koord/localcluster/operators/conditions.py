@@ -17,7 +17,7 @@ def find(conditions: Objects, type_: str) -> Object | None:
 def with_condition(
     conditions: Objects,
     type_: str,
-    status: bool,
+    status: bool | None,
     reason: str,
     message: str,
     now: float,
@@ -25,12 +25,12 @@ def with_condition(
     probe: str = "lastUpdateTime",
     without: tuple[str, ...] = (),
 ) -> Objects:
-    """A list with the condition set; `conditions` itself if nothing changes.
+    """A list with the condition set (None: Unknown); `conditions` itself if nothing changes.
 
     `probe` is the kind's second time field (`lastProbeTime` for batch Jobs); `without` are types that it displaces.
     """
     old = find(conditions, type_)
-    word = "True" if status else "False"
+    word = "Unknown" if status is None else "True" if status else "False"
     rest = [condition for condition in conditions if condition.get("type") not in without]
     if old is not None and (old.get("status"), old.get("reason"), old.get("message")) == (word, reason, message):
         return rest if len(rest) != len(conditions) else conditions

@@ -6,13 +6,15 @@ from typing import Any
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.controllers.collector import GarbageCollector
 from koord.localcluster.api.controllers.definitions import DefinitionController
+from koord.localcluster.api.controllers.deployments import DeploymentController
 from koord.localcluster.api.controllers.disruption import DisruptionController
 from koord.localcluster.api.controllers.namespaces import NamespaceController
+from koord.localcluster.api.controllers.replicas import ReplicaSetController
 from koord.localcluster.api.inprocess import InProcessApi
 
 
 class Controllers:
-    """Garbage collector, namespaces, definitions, disruption budgets of one cluster.
+    """Garbage collector, namespaces, definitions, disruption budgets, ReplicaSets and Deployments of one cluster.
 
     `start` on the running loop; or, without one, `listen` and `settle`.
     """
@@ -23,7 +25,16 @@ class Controllers:
         self.namespaces = NamespaceController(cluster, api)
         self.definitions = DefinitionController(cluster, api)
         self.disruption = DisruptionController(cluster, api)
-        self._all = (self.collector, self.namespaces, self.definitions, self.disruption)
+        self.replica_sets = ReplicaSetController(cluster, api)
+        self.deployments = DeploymentController(cluster, api)
+        self._all = (
+            self.collector,
+            self.namespaces,
+            self.definitions,
+            self.disruption,
+            self.replica_sets,
+            self.deployments,
+        )
         self._tasks: list[asyncio.Task[Any]] = []
 
     def listen(self) -> None:
