@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from koord.localcluster import components
+from koord.localcluster.api.controllers.running import Controllers
 from koord.localcluster.api.inprocess import InProcessApi
 from koord.localcluster.api.server import ApiServer
 from koord.localcluster.clusterapi import ApiError, Object
@@ -34,6 +35,8 @@ FAST = Options(
 
 @asynccontextmanager
 async def running(api: InProcessApi, options: Options = FAST) -> AsyncIterator[Components]:
+    controllers = Controllers(api._cluster)
+    controllers.start()
     started = await components.start(api, options)
     try:
         yield started
@@ -41,6 +44,7 @@ async def running(api: InProcessApi, options: Options = FAST) -> AsyncIterator[C
             assert part is None or not any(task.done() for task in part.tasks), "a task died"
     finally:
         await started.stop()
+        await controllers.stop()
 
 
 def quick(**more: Any) -> Object:
@@ -219,7 +223,8 @@ async def test_pods_of_a_deleted_job_go() -> None:
 
         await until(running_pods)
         for job in jobs:
-            await api.delete(RESOURCES[job["kind"]], "default", job["metadata"]["name"])
+            resource, name = RESOURCES[job["kind"]], job["metadata"]["name"]
+            await api.delete(resource, "default", name, propagation_policy="Background")
 
         async def none_left() -> bool:
             return await pods(api) == []
@@ -238,7 +243,7 @@ async def test_pods_of_a_job_deleted_while_nobody_looked_go() -> None:
             return len(await pods(api)) == 3
 
         await until(three)
-    await api.delete("jobs.batch", "default", "gone")
+    await api.delete("jobs.batch", "default", "gone", propagation_policy="Background")
     async with running(api):
 
         async def none_left() -> bool:

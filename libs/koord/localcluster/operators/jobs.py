@@ -50,13 +50,6 @@ class JobRecord:
             [pod for pod in self.gone.values() if pod.owner_uid == uid],
         )
 
-    @property
-    def strays(self) -> list[PodSeen]:
-        """Pods whose job does not exist any more (it may have a successor of the same name)."""
-        return [
-            pod for pod in self.pods.values() if not pod.deleting and (self.raw is None or pod.owner_uid != self.uid)
-        ]
-
 
 class _Head(msgspec.Struct):
     metadata: meta.ObjectMeta

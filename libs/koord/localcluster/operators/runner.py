@@ -170,9 +170,7 @@ class OperatorRunner:
             record.busy = False
 
     async def _reconcile(self, record: JobRecord) -> None:
-        for pod in record.strays:
-            await self._delete_pod(record, pod.name, pod.uid)
-        if record.raw is None:
+        if record.raw is None:  # its pods are the garbage collector's
             self._jobs.forget(record)
             return
         operator = self._operators[record.key.resource]
@@ -223,7 +221,9 @@ class OperatorRunner:
             await self._workers.give_way()
         if plan.delete_job:
             try:
-                await self._api.delete(key.resource, key.namespace, key.name, uid=record.uid)
+                await self._api.delete(
+                    key.resource, key.namespace, key.name, uid=record.uid, propagation_policy="Background"
+                )
             except ApiError as error:
                 if error.code not in (404, 409):
                     raise

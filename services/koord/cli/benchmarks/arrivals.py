@@ -85,7 +85,7 @@ class Arrivals:
         await self._each("DELETE", (f"{_PODS}/{name}" for name in names))
 
     async def delete_jobs(self, names: Sequence[str]) -> None:
-        """Delete these jobs; their operator and the queue remove what belongs to them."""
+        """Delete these jobs; the garbage collector and the queue remove what belongs to them."""
         await self._each("DELETE", (f"{_JOBS}/{name}" for name in names))
 
     async def misfit(self) -> str:
