@@ -4,14 +4,15 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from tests.conformance.client import JSON_PATCH, Client
-from tests.conformance.rig import config_map, pod, unique
+from tests.conformance.client import APPLY, JSON_PATCH, Client, until
+from tests.conformance.rig import Kubectl, config_map, pod, unique
 from tests.conformance.webhooks import (
     API,
     Review,
@@ -326,39 +327,45 @@ async def test_webhooks_of_another_version_of_the_resource(
     client: Client, namespace: str, webhooks: WebhookServer
 ) -> None:
     """Equivalent: asked in the version of the rule, Exact: not asked."""
-    group = f"{unique('g')}.koord.sh"
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    versions = [{"name": name, "served": True, "storage": name == "v1", "schema": schema} for name in ("v1", "v2")]
-    definition = {
-        "metadata": {"name": f"things.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"plural": "things", "kind": "Thing"},
-            "versions": versions,
-        },
-    }
-    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    assert (await client.post(crds, definition)).status == 201
-    try:
-        path = f"/apis/{group}/v2/namespaces/{namespace}/things"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    async with defined(client, namespace, {"v1": schema, "v2": schema}) as (group, path):
         thing = {"apiVersion": f"{group}/v2", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"x": 1}}
-        async with asyncio.timeout(30):
-            while (await client.get(path)).status != 200:  # noqa: ASYNC110 - another process
-                await asyncio.sleep(0.02)
         webhooks.answer("/q", lambda review: json_patch({"op": "replace", "path": "/spec/x", "value": 2}))
         hooks = [
             webhooks.webhook("e.koord.sh", "/e", rule("things", group=group), namespace=namespace, matchPolicy="Exact"),
             webhooks.webhook("q.koord.sh", "/q", rule("things", group=group), namespace=namespace),
         ]
         async with installed(client, webhooks, namespace, "mutating", *hooks):
-            made = await client.post(path, thing)
+            made = await client.post(path.replace("/v1/", "/v2/"), thing)
             assert (made.status, made.body["apiVersion"], made.body["spec"]) == (201, f"{group}/v2", {"x": 2})
             assert webhooks.seen["/e"] == []
             (asked,) = webhooks.seen["/q"]
             assert (asked["resource"]["version"], asked["requestResource"]["version"]) == ("v1", "v2")
             assert (asked["kind"]["version"], asked["requestKind"]["version"]) == ("v1", "v2")
             assert asked["object"]["apiVersion"] == f"{group}/v1"
+
+
+@asynccontextmanager
+async def defined(client: Client, namespace: str, schemas: dict[str, Review]) -> AsyncIterator[tuple[str, str]]:
+    """A kind Thing with these versions, the first one stored: its group, and the path of its things in version v1."""
+    group = f"{unique('g')}.koord.sh"
+    versions = [
+        {"name": name, "served": True, "storage": name == "v1", "schema": {"openAPIV3Schema": schema}}
+        for name, schema in schemas.items()
+    ]
+    names = {"plural": "things", "kind": "Thing"}
+    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": versions}
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    made = await client.post(crds, {"metadata": {"name": f"things.{group}"}, "spec": spec})
+    assert made.status == 201, made.body
+    path = f"/apis/{group}/v1/namespaces/{namespace}/things"
+
+    async def served() -> bool:
+        return (await client.get(path)).status == 200
+
+    try:
+        await until(served)
+        yield group, path
     finally:
         await client.delete(f"{crds}/things.{group}")
 
@@ -493,6 +500,68 @@ async def test_an_object_that_only_a_webhook_makes_valid(
     async with installed(client, webhooks, namespace, "mutating", hook):
         made = await client.post(f"/api/v1/namespaces/{namespace}/pods", body)
         assert (made.status, made.body["spec"]["containers"][0]["image"]) == (201, "mended")
+
+
+async def test_custom_objects_are_shown_with_defaults_and_checked_when_webhooks_are_done(
+    client: Client, namespace: str, webhooks: WebhookServer
+) -> None:
+    properties = {"size": {"type": "integer"}, "color": {"type": "string", "default": "red"}}
+    spec = {"type": "object", "required": ["size"], "properties": properties}
+    schema = {"type": "object", "required": ["spec"], "properties": {"spec": spec}}
+    async with defined(client, namespace, {"v1": schema}) as (group, path):
+        hook = webhooks.webhook("m.koord.sh", "/m", rule("things", "*", group=group), namespace=namespace)
+        async with installed(client, webhooks, namespace, "mutating", hook):
+            thing = {"apiVersion": f"{group}/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"nope": 1}}
+            refused = await client.post(path, thing)
+            assert (refused.status, refused.reason) == (422, "Invalid")
+            assert "spec.size: Required value" in refused.message
+            assert webhooks.seen["/m"][0]["object"]["spec"] == {"color": "red"}
+            webhooks.answer("/m", lambda review: json_patch({"op": "add", "path": "/spec/size", "value": 3}))
+            made = await client.post(path, thing)
+            assert (made.status, made.body["spec"]) == (201, {"size": 3, "color": "red"})
+            webhooks.answer("/m", lambda review: json_patch({"op": "add", "path": "/spec/size", "value": "big"}))
+            assert (await client.patch(f"{path}/a", {"spec": {"color": "blue"}})).status == 422
+            patch = json_patch({"op": "add", "path": "/spec/more", "value": 1}, {"op": "remove", "path": "/spec/color"})
+            webhooks.answer("/m", lambda review: patch)
+            changed = await client.patch(f"{path}/a", {"spec": {"size": 4}})
+            assert changed.body["spec"] == {"size": 4, "color": "red"}
+
+
+async def test_what_is_applied_is_created_or_updated(client: Client, namespace: str, webhooks: WebhookServer) -> None:
+    hook = webhooks.webhook("m.koord.sh", "/m", rule("configmaps", "*"), namespace=namespace)
+    path = f"/api/v1/namespaces/{namespace}/configmaps/a"
+    async with installed(client, webhooks, namespace, "mutating", hook):
+        webhooks.answer("/m", lambda review: json_patch({"op": "add", "path": "/data/m", "value": "1"}))
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}
+        made = await client.patch(path, body, APPLY, fieldManager="me")
+        assert (made.status, made.body["data"]) == (201, {"x": "1", "m": "1"})
+        body["data"] = {"x": "2"}
+        changed = await client.patch(path, body, APPLY, fieldManager="me")
+        assert (changed.status, changed.body["data"]) == (200, {"x": "2", "m": "1"})
+        create, update = webhooks.seen["/m"]
+        assert (create["operation"], update["operation"]) == ("CREATE", "UPDATE")
+        for asked, kind in ((create, "CreateOptions"), (update, "UpdateOptions")):
+            assert asked["options"] == {"kind": kind, "apiVersion": "meta.k8s.io/v1", "fieldManager": "me"}
+            assert asked["name"] == "a"
+        assert (update["oldObject"]["data"], update["object"]["data"]) == ({"x": "1", "m": "1"}, {"x": "2", "m": "1"})
+        webhooks.answer("/m", lambda review: denied("no"))
+        body["data"] = {"x": "3"}
+        assert (await client.patch(path, body, APPLY, fieldManager="me")).status == 400
+        assert (await client.get(path)).body["data"] == {"x": "2", "m": "1"}
+
+
+async def test_kubectl_shows_refusals_and_warnings(
+    client: Client, namespace: str, webhooks: WebhookServer, kubectl: Kubectl
+) -> None:
+    webhooks.answer("/v", lambda review: {**denied("not so"), "warnings": ["mind this"]})
+    hook = webhooks.webhook("v.koord.sh", "/v", rule("configmaps"), namespace=namespace)
+    async with installed(client, webhooks, namespace, "validating", hook):
+        done = await asyncio.to_thread(kubectl, "create", "configmap", "a", check=False)
+        assert done.returncode == 1
+        assert "Warning: mind this" in done.stderr
+        assert 'admission webhook "v.koord.sh" denied the request: not so' in done.stderr
+        tried = await asyncio.to_thread(kubectl, "create", "configmap", "b", "--dry-run=client")
+        assert tried.returncode == 0 and len(webhooks.seen["/v"]) == 1
 
 
 async def test_an_object_that_changes_while_webhooks_are_asked(
