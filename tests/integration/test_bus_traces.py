@@ -33,6 +33,7 @@ UNSENT = {
     "Delete",
     "EpochHint",
     "PodExplanation",
+    "BindingGuarantees",
     "Refusal",
     *FAULTS,
 }

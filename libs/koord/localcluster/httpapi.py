@@ -313,7 +313,8 @@ def api_error(code: int, payload: bytes) -> ApiError:
         status = json.loads(payload)
         message = str(status["message"])
     except (ValueError, KeyError, TypeError):
-        return ApiError(code, "Unknown", payload[:200].decode(errors="replace") or f"HTTP {code}")
+        text = " ".join(payload[:200].decode(errors="replace").split())
+        return ApiError(code, "Unknown", text or f"HTTP {code}")
     return ApiError(code, str(status.get("reason") or "Unknown"), message, status.get("details"))
 
 

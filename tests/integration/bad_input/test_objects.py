@@ -18,7 +18,6 @@ from tests.integration.bad_input.looking import (
     documents,
     events,
     job,
-    logged,
     pod,
     queue,
     quota,
@@ -27,9 +26,12 @@ from tests.integration.bad_input.looking import (
     tfjob,
     told,
 )
-from tests.integration.conftest import Up
+from tests.integration.conftest import REAL, Up
 
 pytestmark = pytest.mark.slow
+
+UNREAD = r"(in version \"v1\" cannot be handled as a|\S* is invalid: ).*quantit"
+"""What is no quantity at all is found while the body is read, before any rule, by name or not."""
 
 # Objects that the API takes and that make no sense --------------------------------------------------------------------
 
@@ -65,23 +67,38 @@ def test_malformed_jobs_are_named_and_never_admitted(cluster: Up) -> None:
 
 
 @pytest.mark.parametrize(
-    ("manifest", "field", "rule"),
+    ("manifest", "pattern"),
     [
-        (job("job-words", "many"), "spec.template.spec.containers[0].resources.requests.cpu", 'quantity "many": must'),
-        (job("job-minus", "-1"), "spec.template.spec.containers[0].resources.requests.cpu", "greater than or equal to"),
-        (job("job-huge", "1e30"), "spec.template.spec.containers[0].resources.requests.cpu", "must not exceed 2^63-1"),
-        (pod("pod-words", "12cores"), "spec.containers[0].resources.requests.cpu", 'quantity "12cores": must match'),
-        (pod("Pod_Name"), "metadata.name", "a lowercase RFC 1123 subdomain must consist of"),
-        (pod("pod-label", **{QUOTA.replace("/", "__"): "not a value"}), "metadata.labels", "a valid label must be"),
+        (job("job-words", "many"), rf"Job {UNREAD}"),
+        (
+            job("job-minus", "-1"),
+            r'Job.* "job-minus" .*spec\.template\.spec\.containers\[0\]\.resources\.requests\S*cpu.*greater than or equal to',
+        ),
+        (pod("pod-words", "12cores"), rf"Pod {UNREAD}"),
+        (pod("Pod_Name"), r'"Pod_Name".*metadata\.name: .*a lowercase RFC 1123 subdomain must consist of'),
+        (
+            pod("pod-label", **{QUOTA.replace("/", "__"): "not a value"}),
+            r'"pod-label".*metadata\.labels: .*a valid label must be',
+        ),
     ],
     ids=lambda value: value["metadata"]["name"] if isinstance(value, dict) else None,
 )
-def test_what_the_api_refuses_names_object_field_and_rule(
-    cluster: Up, manifest: Manifest, field: str, rule: str
-) -> None:
+def test_what_the_api_refuses_names_object_field_and_rule(cluster: Up, manifest: Manifest, pattern: str) -> None:
     answer = cluster.kubectl("create", "-f", "-", stdin=json.dumps(manifest), code=1)
-    for words in (manifest["kind"], manifest["metadata"]["name"], field, rule):
-        assert words in answer
+    assert re.search(pattern, answer), answer
+
+
+@pytest.mark.usefixtures("bystanders")
+def test_a_job_of_more_than_can_be_counted_is_named(cluster: Up) -> None:
+    """A real API server takes it: it rounds such amounts down to the largest that it can hold. koord counts no such."""
+    up = cluster
+    body = json.dumps(job("job-huge", "1e30"))
+    if not REAL:
+        assert "must not exceed 2^63-1" in up.kubectl("create", "-f", "-", stdin=body, code=1)
+        return
+    up.kubectl("create", "-f", "-", stdin=body)
+    told(up, "Job", "job-huge", "InvalidJob", r"requests\[cpu\]: quantity .* must not exceed")
+    up.kubectl("delete", "job", "job-huge", "-n", "team", "--wait=false")
 
 
 @pytest.mark.usefixtures("bystanders")
@@ -90,12 +107,16 @@ def test_quotas_that_make_no_sense_are_named_and_not_in_force(cluster: Up) -> No
     bad = [
         quota("q-min", min={"cpu": "5"}, max={"cpu": "3"}),
         quota("q-minus", max={"cpu": "-3"}),
-        quota("q-words", max={"cpu": "lots"}),
-        quota("q-list", max=["cpu"]),
         quota("q-first", parent="q-second", max={"cpu": "3"}),
         quota("q-second", parent="q-first", max={"cpu": "3"}),
         quota("q-orphan", parent="nobody", max={"cpu": "3"}),
     ]
+    for name, limit, pattern in (
+        ("q-words", {"cpu": "lots"}, r"spec\.max\.cpu: Invalid value: \"lots\""),
+        ("q-list", ["cpu"], r"spec\.max: Invalid value: \"array\""),
+    ):  # their definition says what a quantity is, so the API refuses them
+        answer = up.kubectl("create", "-f", "-", stdin=json.dumps(quota(name, max=limit)), code=1)
+        assert re.search(f'"{name}" is invalid: {pattern}', answer), answer
     up.kubectl("create", "-f", "-", stdin=documents(bad))
     told(
         up,
@@ -105,9 +126,6 @@ def test_quotas_that_make_no_sense_are_named_and_not_in_force(cluster: Up) -> No
         r"^ElasticQuota team/q-min: spec\.min\[cpu\]: resourceKey cpu of quota q-min min 5 > max 3: ",
     )
     told(up, "ElasticQuota", "q-minus", "InvalidQuota", r'^ElasticQuota team/q-minus: spec\.max\[cpu\]: quantity "-3"')
-    told(
-        up, "ElasticQuota", "q-words", "InvalidQuota", r'^ElasticQuota team/q-words: spec\.max\[cpu\]: quantity "lots"'
-    )
     # Whichever closes the circle is refused.
     cycle = "metadata.labels[quota.scheduling.koordinator.sh/parent]: the parents form a cycle: q-"
     up.wait(
@@ -120,7 +138,6 @@ def test_quotas_that_make_no_sense_are_named_and_not_in_force(cluster: Up) -> No
         "the cycle is named",
         20,
     )
-    logged(up, "team/q-list", "Expected `object`, got `array` - at `$.spec.max`")
 
     # Jobs of such quotas wait, and say why.
     names = ("q-min", "q-minus", "q-words", "q-list")
