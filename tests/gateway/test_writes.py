@@ -1,5 +1,6 @@
 """Patches of every kind, deletes and evictions against the real API server, redelivered and in conflict."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -86,6 +87,32 @@ async def test_an_eviction_of_another_uid_evicts_nobody(writer: Writer, kube: Ku
     assert (await writer.evict(Evict("e", ref(pod)))).outcome == "done"
     assert await kube.get_pod("a") is None
     assert (await writer.evict(Evict("e", ref(pod)))).outcome == "gone"
+
+
+async def test_a_budget_that_refuses_an_eviction_is_a_conflict_in_its_words(writer: Writer, kube: Kube) -> None:
+    pod = await kube.pod("a", labels={"app": "web"})
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    pods = f"/api/v1/namespaces/{kube.namespace}/pods"
+    await kube.call("patch", f"{pods}/a/status", {"status": ready}, "application/merge-patch+json")
+    budgets = f"/apis/policy/v1/namespaces/{kube.namespace}/poddisruptionbudgets"
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+    await kube.call("create", budgets, {"metadata": {"name": "web"}, "spec": spec})
+    deadline = asyncio.get_running_loop().time() + 30
+    while True:
+        budget = await kube.get(f"{budgets}/web")
+        if budget is not None and (budget.get("status") or {}).get("currentHealthy") == 1:
+            break
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.02)
+    result = await writer.evict(Evict("e", ref(pod)))
+    assert (result.outcome, result.code) == ("conflict", 429)
+    assert result.reason == (
+        "Cannot evict pod as it would violate the pod's disruption budget."
+        " The disruption budget web needs 1 healthy pods and has 1 currently"
+    )
+    assert await kube.get_pod("a") is not None
+    await kube.call("delete", f"{budgets}/web")
+    assert (await writer.evict(Evict("e", ref(pod)))).outcome == "done"
 
 
 async def test_a_delete_with_a_version_that_moved_on_is_a_conflict(writer: Writer, kube: Kube) -> None:

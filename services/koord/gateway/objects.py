@@ -79,12 +79,26 @@ class Page(NamedTuple):
     items: list[msgspec.Raw]
 
 
+class ApiCause(msgspec.Struct):
+    """One of the causes of a refusal."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ApiDetails(msgspec.Struct):
+    """What a Status says besides its message."""
+
+    causes: list[ApiCause] = []
+
+
 class ApiStatus(msgspec.Struct, rename="camel"):
     """A Kubernetes Status: why a request was refused."""
 
     code: int = 0
     reason: str = ""
     message: str = ""
+    details: ApiDetails | None = None
 
 
 _line = msgspec.json.Decoder(_Line)

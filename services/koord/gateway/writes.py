@@ -152,7 +152,10 @@ class Writer:
         if answer.status in (200, 201):
             return Result(decision.id, "done", code=answer.status)
         if answer.status == 429:
-            return Result(decision.id, "conflict", read_status(answer.body).message, 429)
+            # Which budget, and what it has, is in the causes only.
+            status = read_status(answer.body)
+            causes = [cause.message for cause in status.details.causes] if status.details is not None else []
+            return Result(decision.id, "conflict", " ".join((status.message, *causes)), 429)
         return await self._not_there(decision.id, target, PODS, answer)
 
     async def _not_there(self, id_: str, target: ObjectRef, resource: Resource, answer: Response) -> Result:
