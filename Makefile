@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
 # What make test-real runs on a real control plane.
-REAL := tests/realcluster tests/conformance
+REAL := tests/realcluster tests/conformance tests/integration tests/failures
 
 .PHONY: demo test realcluster test-real check bench contracts lock clean
 
