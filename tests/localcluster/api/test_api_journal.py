@@ -351,7 +351,9 @@ def test_objects_that_nothing_defines_are_refused_by_name(tmp_path: Path) -> Non
 
 
 texts = st.text(max_size=20)
-records = st.tuples(st.sampled_from(Kind), st.integers(0, 2**64 - 1), texts, texts, texts, st.binary(max_size=60))
+# JSON has no byte 0: what follows one are the writers.
+raws = st.binary(max_size=60).filter(lambda raw: b"\0" not in raw)
+records = st.tuples(st.sampled_from(Kind), st.integers(0, 2**64 - 1), texts, texts, texts, raws, st.binary(max_size=20))
 
 
 @given(st.lists(records, max_size=6))
