@@ -251,7 +251,8 @@ class Fleet:
             await self._api.delete("pods", run.namespace, run.name, uid=run.uid, grace_period_seconds=0)
             return
         if stage is Stage.STARTING:
-            run.ip = self._address()
+            # The same again if the answer was lost: addresses are merged, and a pod has one of each family.
+            run.ip = run.ip or self._address()
             patch = running_status(
                 run.containers,
                 uid=run.uid,
