@@ -118,7 +118,9 @@ class _Connection(asyncio.Protocol):
         keep = parser.should_keep_alive()
         self.request = None
         self._client.ended(request.lane)
-        self._client.told(status, request.lane)
+        # That a disruption budget refuses an eviction (429) says nothing of how busy the server is.
+        if not request.path.endswith("/eviction"):
+            self._client.told(status, request.lane)
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         if not request.future.done():
             request.future.set_result(Response(status, body, self._retry_after))

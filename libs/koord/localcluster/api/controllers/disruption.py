@@ -239,7 +239,7 @@ class DisruptionController:
         resource = self._resource(owner.api_version, owner.kind)
         if resource is None:
             raise SyncError(f'no matches for kind "{owner.kind}" in version "{owner.api_version}"')
-        if resource.scale is None or resource.key == "jobs.batch":
+        if resource.scale is None:
             raise SyncError(f"{resource.key} does not implement the scale subresource")
         entry = self._cluster.collection(resource).get(namespace if resource.namespaced else "", owner.name)
         if entry is None or entry.uid != owner.uid:

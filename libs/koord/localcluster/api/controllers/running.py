@@ -36,6 +36,7 @@ class Controllers:
             self.deployments,
         )
         self._tasks: list[asyncio.Task[Any]] = []
+        self._listeners = cluster.store.listeners
 
     def listen(self) -> None:
         """Take notes of what is to be done, from now on and from what is there."""
@@ -65,3 +66,5 @@ class Controllers:
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._tasks = []
+        for controller in self._all:
+            self._listeners.remove(controller.on_write)
