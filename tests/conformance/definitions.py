@@ -64,7 +64,7 @@ SPEC = _object(
     required=["size"],
 )
 STATUS = _object({"n": _number(), "d": _number(default=3)})
-COLUMNS = [
+COLUMNS: list[dict[str, Any]] = [
     {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "description": "How big"},
     {"name": "Color", "type": "string", "jsonPath": ".spec.color", "priority": 1},
     {"name": "On", "type": "boolean", "jsonPath": ".spec.on"},

@@ -5,6 +5,7 @@ the schema of the stored version newly says (defaults, fields that are no more) 
 already there: they are brought into its form in place, without a new version, which a real server does at each read.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,7 +17,7 @@ from koord.localcluster.api.schemas.custom import CustomReader, custom_schema
 from koord.localcluster.api.schemas.model import Schema
 from koord.localcluster.api.schemas.structural import has_rules, warnings_of
 from koord.localcluster.api.store import Collection, decode, decode_bytes, encode
-from koord.localcluster.api.tables import AGE
+from koord.localcluster.api.tables import age_of, parse_time
 from koord.localcluster.clusterapi import Object
 
 if TYPE_CHECKING:
@@ -214,11 +215,38 @@ def _outward(route: Route, schema: Schema) -> Any:
 
 
 def _columns(columns: list[_PrinterColumn]) -> tuple[Column, ...]:
-    made = []
-    for column in columns:
-        path = JsonPath(column.json_path)
-        made.append(Column(column.name, column.type, path.first, column.description, column.priority, column.format))
-    return tuple(made) if made else (AGE,)
+    if not columns:
+        return (_AGE,)
+    return tuple(
+        Column(column.name, column.type, _cell(column), column.description, column.priority, column.format)
+        for column in columns
+    )
+
+
+def _cell(column: _PrinterColumn) -> Callable[[Object], Any]:
+    """What a column shows: the first value at its path, if it is of the column's type; texts show anything."""
+    path, kind = JsonPath(column.json_path), column.type
+
+    def read(obj: Object) -> Any:
+        value = path.first(obj)
+        if value is None:
+            return None
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        match kind:
+            case "integer":
+                return int(value) if number else None
+            case "number":
+                return value if number else None
+            case "boolean":
+                return value if isinstance(value, bool) else None
+            case "date":
+                return (age_of(value) if parse_time(value) is not None else "<invalid>") if value else "<unknown>"
+        return value
+
+    return read
+
+
+_AGE = Column("Age", "date", _cell(_PrinterColumn("Age", "date", ".metadata.creationTimestamp")))
 
 
 def _dotted(path: str) -> str:

@@ -69,7 +69,7 @@ def age_of(timestamp: Any) -> str:
 
 
 NAME = Column("Name", "string", lambda obj: obj["metadata"]["name"], "Name of the object", 0, "name")
-AGE = Column("Age", "date", lambda obj: obj["metadata"].get("creationTimestamp"), "Time since the object was created")
+AGE = Column("Age", "string", lambda obj: age_of(obj["metadata"].get("creationTimestamp")), "Time since its creation")
 
 
 def table(route: Route, objects: Iterable[Object], metadata: Object, include: str, *, headers: bool) -> Object:
@@ -77,7 +77,9 @@ def table(route: Route, objects: Iterable[Object], metadata: Object, include: st
 
     A watch sends the column definitions with its first event only (`headers`).
     """
-    columns = (NAME, *(route.columns or (AGE,)))
+    columns = route.columns or (AGE,)
+    if not any(column.format == "name" for column in columns):
+        columns = (NAME, *columns)
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
@@ -88,11 +90,9 @@ def table(route: Route, objects: Iterable[Object], metadata: Object, include: st
 
 
 def _definition(column: Column) -> Object:
-    # Dates are rendered here, so clients get strings.
-    shown = "string" if column.type == "date" else column.type
     return {
         "name": column.name,
-        "type": shown,
+        "type": column.type,
         "format": column.format,
         "description": column.description,
         "priority": column.priority,
@@ -119,8 +119,6 @@ def _cell(column: Column, obj: Object) -> Any:
     except (KeyError, TypeError, AttributeError, ValueError, IndexError):
         # Objects are shown as they are, also when a status was written by hand and has odd types.
         return None
-    if column.type == "date":
-        return age_of(value) if value is not None else _UNKNOWN if column is AGE else None
     if column.type == "integer" and isinstance(value, float):
         return int(value)
     if column.type == "string" and value is not None and not isinstance(value, str):
