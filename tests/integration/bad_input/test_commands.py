@@ -81,6 +81,12 @@ def test_submit_names_file_document_and_rule_and_creates_nothing(
         (("up", "--nodes", "2", "--gpu-nodes", "3"), "--gpu-nodes 3: must not exceed --nodes 2"),
         (("up", "--nodes", "-1"), "'--nodes': Input should be greater than or equal to 0"),
         (("up", "--kubeconfig", "nowhere"), "--kubeconfig nowhere: no such file"),
+        (("up", "--install-crds"), "--install-crds and --operators go with --kubeconfig"),
+        (("up", "--kubeconfig", __file__, "--operators", "Job"), "--operators go with --nodes"),
+        (
+            ("up", "--kubeconfig", __file__, "--nodes", "1", "--operators", "Job,Cron"),
+            "'Cron' is not one of Job, TFJob",
+        ),
         (("bench", "no-such-scenario"), "no-such-scenario"),
         (("run", "toaster"), "toaster"),
         (("run", "scheduler", "--set", "scheduler.fooo=1"), "scheduler.fooo (flag): unknown setting; known: "),

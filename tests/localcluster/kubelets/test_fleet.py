@@ -266,3 +266,58 @@ async def test_a_node_that_a_user_creates_is_ready_at_once() -> None:
         await api.delete("nodes", None, "bare")
         await api.create("nodes", None, node("bare"))
         await until(ready)
+
+
+async def test_a_status_written_again_because_its_answer_was_lost_has_the_same_address() -> None:
+    """Addresses are merged by strategic merge patches: another one would be a second, which a real API refuses."""
+    api = embedded()
+    written = api.patch
+    losses = 1
+
+    async def lose_the_first(resource: str, *arguments: Any, **options: Any) -> bytes:
+        nonlocal losses
+        answer = await written(resource, *arguments, **options)
+        if resource == "pods" and losses:
+            losses -= 1
+            raise ApiError(503, "ServiceUnavailable", "the connection broke")
+        return answer
+
+    api.patch = lose_the_first  # type: ignore[method-assign]
+    async with running(api) as fleet:
+        await api.create("pods", "default", pod("a", node="node-00001"))
+
+        async def again() -> bool:
+            return not losses and fleet.counts()["running"] == 1
+
+        await until(again)
+        status = (await api.get("pods", "default", "a"))["status"]
+        assert status["podIPs"] == [{"ip": status["podIP"]}]
+
+
+async def test_leases_are_renewed_and_belong_to_their_nodes() -> None:
+    api = embedded()
+
+    async def lease(name: str) -> Object:
+        try:
+            return await api.get("leases.coordination.k8s.io", "kube-node-lease", name)
+        except ApiError as error:
+            assert error.code == 404
+            return {}
+
+    namespaces, _ = await api.list("namespaces")
+    assert "kube-node-lease" in {item["metadata"]["name"] for item in namespaces}
+    async with running(api, nodes=2, lease_s=0.2):
+
+        async def all_there() -> bool:
+            return all([await lease(f"node-{number:05d}") for number in (1, 2)])
+
+        await until(all_there)
+        first = await lease("node-00001")
+        node = await api.get("nodes", None, "node-00001")
+        assert first["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
+        assert first["spec"]["holderIdentity"] == "node-00001"
+
+        async def renewed() -> bool:
+            return bool((await lease("node-00001"))["spec"]["renewTime"] > first["spec"]["renewTime"])
+
+        await until(renewed)
