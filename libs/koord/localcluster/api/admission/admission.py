@@ -32,7 +32,6 @@ from koord.localcluster.api.admission.dispatch import Asker, Dispatcher, request
 from koord.localcluster.api.admission.drafts import draft
 from koord.localcluster.api.admission.hooks import HookSet
 from koord.localcluster.api.admission.services import Services
-from koord.localcluster.api.admission.transport import Transport
 from koord.localcluster.api.builtin import NAMESPACES, PODS
 from koord.localcluster.api.errors import invalid, invalid_value, required
 from koord.localcluster.api.resources import Resource, Route
@@ -105,13 +104,12 @@ class Admission:
         self._validating_configurations = collections[VALIDATING]
         self._mutating = HookSet(self._mutating_configurations, spaces, cluster.registry)
         self._validating = HookSet(self._validating_configurations, spaces, cluster.registry)
-        self._transport = Transport(Services(cluster.store))
-        self._dispatcher = Dispatcher(self._mutating, self._validating, self._transport)
+        self._dispatcher = Dispatcher(self._mutating, self._validating, Services(cluster.store))
         self.current: _Run | None = None
 
     async def aclose(self) -> None:
         """Close the connections to webhooks."""
-        await self._transport.aclose()
+        await self._dispatcher.aclose()
 
     def concerns(self, resource: Resource, operation: str, subresource: str | None = None) -> bool:
         """Whether a write may have to wait for webhooks, so that it must be `run`."""

@@ -8,12 +8,14 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from koord.localcluster.api.admission.attributes import Attributes, User
+from koord.localcluster.api.admission.definitions import ClientConfig
+from koord.localcluster.api.admission.failures import BadAnswer, CallFailed
 from koord.localcluster.api.admission.hooks import Hook, HookSet, Invocation
 from koord.localcluster.api.admission.review import (
-    BadAnswer,
     Verdict,
     encode_review,
     read_patch,
@@ -21,11 +23,14 @@ from koord.localcluster.api.admission.review import (
     rejection,
     review_version,
 )
-from koord.localcluster.api.admission.transport import CallFailed, Transport
+from koord.localcluster.api.admission.services import Services
 from koord.localcluster.api.errors import bad_request, internal
 from koord.localcluster.api.patches import PatchError, json_patch
 from koord.localcluster.api.resources import Route
 from koord.localcluster.clusterapi import ApiError, Object
+
+if TYPE_CHECKING:
+    from koord.localcluster.api.admission.transport import Transport
 
 MAX_OPERATIONS = 10_000
 _ASIDE = ("None", "NoneOnDryRun")
@@ -47,10 +52,23 @@ class Asker:
 class Dispatcher:
     """Asks the webhooks of one cluster."""
 
-    def __init__(self, mutating: HookSet, validating: HookSet, transport: Transport) -> None:
+    def __init__(self, mutating: HookSet, validating: HookSet, services: Services) -> None:
         self._mutating = mutating
         self._validating = validating
-        self._transport = transport
+        self._services = services
+        self._transport: Transport | None = None
+
+    async def aclose(self) -> None:
+        """Close the connections to webhooks."""
+        if self._transport is not None:
+            await self._transport.aclose()
+
+    async def _post(self, config: ClientConfig, question: bytes, seconds: float) -> bytes:
+        if self._transport is None:
+            # The HTTP client weighs eight MiB, which a server without webhooks need not carry.
+            module = await asyncio.to_thread(import_module, "koord.localcluster.api.admission.transport")
+            self._transport = self._transport or module.Transport(self._services)
+        return await self._transport.post(config, question, seconds)
 
     async def mutate(self, write: Attributes, asker: Asker, settle: Settle) -> Object | None:
         """Ask the mutating webhooks; the object as they want it (`write.obj` becomes it).
@@ -153,7 +171,7 @@ class Dispatcher:
         uid = str(uuid.uuid4())
         try:
             question = encode_review(version, uid, write, invocation.route, asker.user)
-            answer = await self._transport.post(webhook.client_config, question, seconds)
+            answer = await self._post(webhook.client_config, question, seconds)
             verdict = read_verdict(answer, version, uid, mutating=mutating)
         except (CallFailed, BadAnswer) as error:
             self._failed(hook, str(error))

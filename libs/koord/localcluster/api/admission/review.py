@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from koord.localcluster.api.admission.attributes import Attributes, User
+from koord.localcluster.api.admission.failures import BadAnswer
 from koord.localcluster.api.resources import Route
 from koord.localcluster.clusterapi import ApiError, Object
 
@@ -18,10 +19,6 @@ _GROUP = "admission.k8s.io"
 _BASE64 = frozenset(string.ascii_letters + string.digits + "+/=")
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-
-
-class BadAnswer(Exception):
-    """An answer that cannot be used; says why."""
 
 
 class Status(msgspec.Struct):

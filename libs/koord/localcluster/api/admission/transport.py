@@ -15,6 +15,7 @@ import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from koord.localcluster.api.admission.definitions import ClientConfig
+from koord.localcluster.api.admission.failures import CallFailed
 from koord.localcluster.api.admission.services import Services, Unreachable
 
 MAX_ANSWER = 16 << 20
@@ -33,10 +34,6 @@ _STATUS_WORDS = {
     503: "the server is currently unable to handle the request",
     504: "the server was unable to return a response in the time allotted, but may still be processing the request",
 }
-
-
-class CallFailed(Exception):
-    """A webhook could not be asked; says why."""
 
 
 class _Fixed(AbstractResolver):
