@@ -65,7 +65,11 @@ async def test_a_watch_without_a_version_begins_with_what_is_there(
 async def test_a_watch_list_ends_its_beginning_with_a_bookmark(client: Client, secrets: str, version: str) -> None:
     await make(client, secrets, "a")
     now = await version_of(client, secrets)
-    params: dict[str, Any] = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    params: dict[str, Any] = {
+        "sendInitialEvents": "true",
+        "resourceVersionMatch": "NotOlderThan",
+        "allowWatchBookmarks": "true",
+    }
     params["resourceVersion"] = now if version == "now" else version
     async with client.watch(secrets, **params) as watch:
         assert told([await watch.next()]) == [("ADDED", "a")]
@@ -80,7 +84,11 @@ async def test_a_watch_list_ends_its_beginning_with_a_bookmark(client: Client, s
 
 
 async def test_a_watch_list_of_nothing_is_a_bookmark(client: Client, secrets: str) -> None:
-    params: dict[str, Any] = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    params: dict[str, Any] = {
+        "sendInitialEvents": "true",
+        "resourceVersionMatch": "NotOlderThan",
+        "allowWatchBookmarks": "true",
+    }
     async with client.watch(secrets, **params) as watch:
         assert (await watch.next())["type"] == "BOOKMARK"
 

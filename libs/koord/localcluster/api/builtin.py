@@ -187,6 +187,15 @@ def builtin_resources() -> list[Resource]:
             generation=True,
             fields=(("status.successful", ("status", "succeeded")),),
         ),
+        Resource(
+            "autoscaling",
+            "v2",
+            "horizontalpodautoscalers",
+            "HorizontalPodAutoscaler",
+            short_names=("hpa",),
+            categories=_ALL,
+            status=True,
+        ),
         Resource("coordination.k8s.io", "v1", "leases", "Lease"),
         Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
         Resource(
@@ -196,6 +205,19 @@ def builtin_resources() -> list[Resource]:
             "NetworkPolicy",
             short_names=("netpol",),
             generation=True,
+        ),
+        Resource("networking.k8s.io", "v1", "ingressclasses", "IngressClass", namespaced=False, generation=True),
+        Resource(
+            "networking.k8s.io",
+            "v1",
+            "ingresses",
+            "Ingress",
+            short_names=("ing",),
+            status=True,
+            generation=True,
+        ),
+        Resource(
+            "networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", short_names=("netpol",), generation=True
         ),
         Resource(
             "policy",
