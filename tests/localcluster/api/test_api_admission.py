@@ -16,6 +16,7 @@ from koord.localcluster.api.admission.attributes import GroupVersionResource
 from koord.localcluster.api.admission.definitions import MUTATING, VALIDATING, Rule
 from koord.localcluster.api.admission.hooks import rule_matches
 from koord.localcluster.api.cluster import Cluster
+from koord.localcluster.api.controllers.running import Controllers
 from koord.localcluster.api.inprocess import InProcessApi
 from koord.localcluster.api.journal import Journal
 from koord.localcluster.clusterapi import ApiError
@@ -224,6 +225,37 @@ async def test_configurations_survive_a_restart(tmp_path: Path, webhooks: Webhoo
         await second.admission.aclose()
         assert second.store.journal is not None
         await second.store.journal.stop()
+
+
+async def test_a_namespace_waits_for_what_webhooks_keep(
+    api: InProcessApi, cluster: Cluster, webhooks: WebhookServer
+) -> None:
+    controllers = Controllers(cluster)
+    controllers.start()
+    try:
+        await api.create("namespaces", None, {"metadata": {"name": "kept"}})
+        await api.create("configmaps", "kept", config_map("a"))
+        await install(api, "validating", webhooks.webhook("v.koord.sh", "/v", rule("configmaps", "DELETE")))
+        webhooks.answer("/v", lambda review: denied("keep it"))
+        await api.delete("namespaces", None, "kept")
+
+        async def failing() -> bool:
+            conditions = (await api.get("namespaces", None, "kept"))["status"].get("conditions") or []
+            return {"True"} == {
+                item["status"] for item in conditions if item["type"] == "NamespaceDeletionContentFailure"
+            }
+
+        await until(failing)
+        assert (await api.get("configmaps", "kept", "a"))["metadata"]["name"] == "a"
+        webhooks.answer("/v", lambda review: ALLOWED)
+
+        async def gone() -> bool:
+            return not (await api.list("namespaces", field_selector="metadata.name=kept"))[0]
+
+        await until(gone, 60)
+        assert webhooks.seen["/v"][-1]["userInfo"]["username"] == "system:kube-controller-manager"
+    finally:
+        await controllers.stop()
 
 
 # --- hostile webhooks
