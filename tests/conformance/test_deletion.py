@@ -12,6 +12,8 @@ from tests.conformance.client import MERGE, Answer, Client, until
 from tests.conformance.rig import Kubectl, config_map, pod, unique
 
 FINALIZER = "example.com/hold"
+# A controller manager that may ask only 20 times a second needs long for the 60 kinds of a namespace.
+PATIENT = 180.0
 
 
 def maps(namespace: str, name: str = "") -> str:
@@ -454,7 +456,7 @@ async def test_a_namespace_goes_with_what_is_in_it(client: Client, kubectl: Kube
         remaining = by_type.get("NamespaceFinalizersRemaining", {})
         return by_type if remaining.get("status") == "True" else None
 
-    conditions = await until(told)
+    conditions = await until(told, PATIENT)
     assert list(conditions) == [
         "NamespaceDeletionDiscoveryFailure",
         "NamespaceDeletionGroupVersionParsingFailure",
@@ -473,9 +475,9 @@ async def test_a_namespace_goes_with_what_is_in_it(client: Client, kubectl: Kube
     assert conditions["NamespaceDeletionContentFailure"]["status"] == "False"
     assert (await client.get(maps(name, "free"))).status == 404
     await release(client, maps(name, "held"))
-    await until(gone(client, path))
+    await until(gone(client, path), PATIENT)
     await client.post("/api/v1/namespaces", {"metadata": {"name": name}})
-    kubectl("delete", "namespace", name, "--timeout=60s")
+    kubectl("delete", "namespace", name, "--timeout=100s")
     assert (await client.get(path)).status == 404
 
 
@@ -500,12 +502,12 @@ async def test_a_namespace_finalizer_is_set_and_taken_by_its_sub_resource(client
         answer = await client.get(path)
         return answer.body if answer.body["spec"].get("finalizers") == ["example.com/hold"] else None
 
-    namespace = await until(left)
+    namespace = await until(left, PATIENT)
     assert (await client.delete(path)).status == 200
     namespace = (await client.get(path)).body
     namespace["spec"] = {}
     assert (await client.put(f"{path}/finalize", namespace)).status == 200
-    await until(gone(client, path))
+    await until(gone(client, path), PATIENT)
 
 
 async def test_a_definition_goes_with_its_objects(client: Client, namespace: str) -> None:

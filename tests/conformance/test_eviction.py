@@ -344,6 +344,19 @@ async def test_pods_of_nobody_and_of_who_has_no_scale(pods: Pods) -> None:
         "False",
         "jobs.batch does not implement the scale subresource",
     )
+    # The budget's generation was never taken in: an eviction may come again, and is told when.
+    later = await pods.evict("b")
+    assert (later.status, later.message) == (429, REFUSED)
+    assert later.body["details"] == {
+        "retryAfterSeconds": 10,
+        "causes": [
+            {
+                "reason": "DisruptionBudget",
+                "message": "The disruption budget share is still being processed by the server.",
+            }
+        ],
+    }
+    assert later.headers["Retry-After"] == "10"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Disruption budgets on the store alone: whose pods count, what is looked at, what passes with time."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from koord.localcluster.api.eviction import evict
 from koord.localcluster.api.inprocess import InProcessApi
 from koord.localcluster.api.journal import Journal
 from koord.localcluster.clusterapi import ApiError, Object
-from tests.localcluster.api.rig import Client
 
 LABELS = {"app": "web"}
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
@@ -200,25 +198,3 @@ async def test_a_bent_pod_or_budget_stops_nobody(rig: Rig) -> None:
     collection.put(bent, rig.cluster.store.next_version())
     status = await rig.budget(minAvailable=1)
     assert (status["currentHealthy"], status["expectedPods"]) == (1, 2)
-
-
-def test_a_refusal_for_now_says_when_to_come_again(client: Client, namespace: str) -> None:
-    pods = f"/api/v1/namespaces/{namespace}/pods"
-    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
-    body: Object = {"metadata": {"name": "a", "labels": LABELS}, "spec": TEMPLATE["spec"]}
-    spec = {"selector": {"matchLabels": LABELS}, "maxUnavailable": 1}
-    assert client.post(budgets, {"metadata": {"name": "web"}, "spec": spec}).code == 201
-    assert client.post(pods, body).code == 201
-    assert client.patch(f"{pods}/a/status", {"status": READY}).code == 200
-    # The controller mends this at once; one of the next evictions comes in between.
-    stale = {"status": {"observedGeneration": 0}}
-    deadline = time.monotonic() + 30
-    while True:
-        assert time.monotonic() < deadline
-        client.patch(f"{budgets}/web/status", stale)
-        response = client.send("POST", f"{pods}/a/eviction", {"metadata": {"name": "a"}})
-        answer = json.loads(response.read())
-        if "still being processed" in answer["details"]["causes"][0]["message"]:
-            break
-    assert response.status == 429 and response.headers["Retry-After"] == "10"
-    assert answer["details"]["retryAfterSeconds"] == 10
