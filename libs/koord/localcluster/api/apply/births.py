@@ -102,7 +102,7 @@ def server_made(resource: Resource, obj: Object) -> Fields:
     """The fields of an object that the server has put there, everything beneath them included."""
     match resource.key:
         case "pods":
-            return _of_pod(obj.get("spec") or {})
+            return _of_pod(obj.get("spec") or {}, obj.get("status") or {})
         case "jobs.batch":
             return _of_job(obj)
         case "namespaces":
@@ -116,13 +116,16 @@ def server_made(resource: Resource, obj: Object) -> Fields:
     return {}
 
 
-def _of_pod(spec: Object) -> Fields:
+def _of_pod(spec: Object, status: Object) -> Fields:
     fields: Fields = {}
     for name, value in _POD_FIELDS:
         if value is None or spec.get(name) == value:
             fields["f:" + name] = {}
     if "f:serviceAccountName" in fields:
         fields["f:serviceAccount"] = {}
+    conditions: list[Object] = status.get("conditions") or []
+    if any(one.get("type") == "PodScheduled" and one.get("status") == "True" for one in conditions):
+        fields["f:nodeName"] = {}  # by binding: who creates a pod on a node leaves it without the condition
     tolerations: list[Object] = spec.get("tolerations") or []
     if len(tolerations) == 2 and {entry.get("key") for entry in tolerations} == _TOLERATED:
         fields["f:tolerations"] = {}

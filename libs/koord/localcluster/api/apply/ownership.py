@@ -91,6 +91,7 @@ def write_of(resource: Resource, by: Writer, now: str, *, subresource: str = "",
         now,
         types_of(resource),
         reset_fields(resource, subresource),
+        settled=not resource.custom,
     )
 
 

@@ -66,7 +66,7 @@ class Write(NamedTuple):
     """One write: by whom, of objects in which version, at what time (RFC 3339).
 
     types: the type of objects in a version that is served, None for others. reset: fields that such a write cannot set
-    (those of the status, for a write that is not one of the status).
+    (those of the status, for a write that is not one of the status). settled: types never change, so sets fit them.
     """
 
     owner: Owner
@@ -74,6 +74,7 @@ class Write(NamedTuple):
     time: str
     types: Callable[[str], Type | None]
     reset: Fields
+    settled: bool = False
 
 
 def update(old: Object, new: Object, managed: Managed, write: Write) -> Managed:
@@ -140,7 +141,7 @@ def _known(managed: Managed, write: Write) -> Managed:
     for key, owned in managed.items():
         of = write.types(owned.version)
         if of is not None:
-            result[key] = owned._replace(fields=reconciled(owned.fields, of))
+            result[key] = owned if write.settled else owned._replace(fields=reconciled(owned.fields, of))
     return result
 
 
