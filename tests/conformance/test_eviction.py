@@ -309,7 +309,7 @@ async def test_percentages_are_of_what_the_controllers_want(pods: Pods) -> None:
         status = (await pods.client.get(f"{pods.budgets}/half")).body["status"]
         return status if status["expectedPods"] == 7 else None
 
-    status = await until(counted)
+    status = await until(counted, 120)
     assert (status["desiredHealthy"], status["disruptionsAllowed"]) == (4, 3), "rounded up"
     await pods.client.delete(f"{pods.budgets}/half")
     status = await pods.budget("some", {"expectedPods": 7, "currentHealthy": 7}, maxUnavailable="30%")

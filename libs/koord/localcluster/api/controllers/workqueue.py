@@ -15,7 +15,7 @@ K = TypeVar("K", bound=Hashable)
 
 _SLICE_S = 0.005
 _FIRST_RETRY_S = 0.1
-_LONGEST_RETRY_S = 30.0
+_LONGEST_RETRY_S = 5.0
 
 
 class WorkQueue(Generic[K]):
