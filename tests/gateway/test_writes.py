@@ -73,6 +73,34 @@ async def test_a_merge_patch_that_was_executed_before_is_done_again(writer: Writ
     assert first.resource_version == second.resource_version
 
 
+async def test_an_apply_owns_what_it_says_in_the_services_name(writer: Writer, kube: Kube) -> None:
+    pod = await kube.pod("a", labels={"x": "1"})
+
+    def applied(**metadata: Any) -> dict[str, Any]:
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", **metadata}}
+
+    # What others own is taken over, as a decision is the last word.
+    first = applied(labels={"x": "2", "y": "2"})
+    assert (await writer.patch(patch(pod, first, patch="apply"), "scheduler")).outcome == "done"
+    stored = await kube.get_pod("a")
+    assert stored is not None
+    assert stored["metadata"]["labels"] == {"x": "2", "y": "2"}
+    entries = {(one["manager"], one["operation"]): one["fieldsV1"] for one in stored["metadata"]["managedFields"]}
+    assert entries["koord-scheduler", "Apply"] == {"f:metadata": {"f:labels": {"f:x": {}, "f:y": {}}}}
+    again = await writer.patch(patch(pod, first, patch="apply"), "scheduler")
+    assert (again.outcome, again.resource_version) == ("done", stored["metadata"]["resourceVersion"])
+    # What is left out goes; a status is applied apart.
+    assert (await writer.patch(patch(pod, applied(labels={"x": "2"}), patch="apply"), "scheduler")).outcome == "done"
+    body = {**applied(), "status": {"conditions": [SCHEDULED]}}
+    assert (await writer.patch(patch(pod, body, patch="apply", subresource="status"), "queue")).outcome == "done"
+    stored = await kube.get_pod("a")
+    assert stored is not None
+    assert stored["metadata"]["labels"] == {"x": "2"}
+    assert stored["status"]["conditions"] == [SCHEDULED]
+    other = await writer.patch(patch(pod, first, patch="apply", target=ref(pod, uid="another")), "scheduler")
+    assert (other.outcome, "another was replaced by" in other.reason) == ("gone", True)
+
+
 async def test_a_patch_that_the_server_refuses_is_rejected_in_its_words(writer: Writer, kube: Kube) -> None:
     pod = await kube.pod("a")
     result = await writer.patch(patch(pod, {"metadata": {"labels": {"not a key!": "1"}}}), "scheduler")
