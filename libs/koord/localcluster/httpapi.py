@@ -85,7 +85,7 @@ class HttpClusterApi:
     ) -> None:
         self._url = url.rstrip("/")
         self._tls: ssl.SSLContext | bool = tls if tls is not None else True
-        self._headers = dict(headers or {})
+        self._headers = {"User-Agent": "koord-localcluster", **(headers or {})}
         self._session: aiohttp.ClientSession | None = None
         self._resources: dict[str, ResourcePath] = {}
 

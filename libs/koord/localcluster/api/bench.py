@@ -195,7 +195,7 @@ class _Client:
 
     def _head(self, call: _Call) -> bytes:
         return (
-            f"{call.method} {call.path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {self._token}\r\n"
+            f"{call.method} {call.path} HTTP/1.1\r\nHost: bench\r\nUser-Agent: koord-bench\r\nAuthorization: Bearer {self._token}\r\n"
             f"Content-Type: {call.content_type}\r\nContent-Length: {len(call.body)}\r\n\r\n"
         ).encode()
 
