@@ -170,8 +170,6 @@ class Cluster:
         metadata["creationTimestamp"] = self.clock.now()
         if resource.generation or resource.custom:
             metadata["generation"] = 1
-        else:
-            metadata.pop("generation", None)
         causes = validate_metadata(resource, metadata)
         if validator := VALIDATORS.get(resource.key):
             causes.extend(validator(obj))
@@ -290,6 +288,9 @@ class Cluster:
                 _carry(result, old, "status")
             if resource is NAMESPACES:
                 _carry(result, old, "spec")  # its finalizers change by the sub-resource `finalize` alone
+        if (dying := sent.get("deletionTimestamp")) and dying != before.get("deletionTimestamp"):
+            why = invalid_value("metadata.deletionTimestamp", dying, "field is immutable")
+            raise invalid(resource, entry.name, [why])
         for field in _FIXED:
             _carry(metadata, before, field)
         metadata["resourceVersion"] = before["resourceVersion"]
@@ -462,6 +463,10 @@ def _desired_differs(resource: Resource, old: Object, new: Object) -> bool:
     if not resource.custom:
         if old.get("template") != new.get("template"):
             return True
+        if resource.key == "deployments.apps" and (
+            (old["metadata"].get("annotations") or {}) != (new["metadata"].get("annotations") or {})
+        ):
+            return True  # they go on to its ReplicaSets
         return bool(old.get("spec") != new.get("spec") or old.get("webhooks") != new.get("webhooks"))
     ignored = ("metadata", "status") if resource.status else ("metadata",)
     names = (old.keys() | new.keys()).difference(ignored)
