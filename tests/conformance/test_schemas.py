@@ -568,3 +568,12 @@ async def test_built_in_kinds_and_unknown_fields(client: Client, namespace: str)
     assert unknown.status == 422 and unknown.message.endswith('strict decoding error: unknown field "bar"')
     nulls = await client.patch(f"{path}/c", {"data": None, "metadata": {"labels": None}})
     assert "data" not in nulls.body and "labels" not in nulls.body["metadata"]
+
+
+async def test_definitions_are_warned_of(client: Client) -> None:
+    odd = definition({"type": "object", "properties": {"a": {"type": "string", "format": "odd"}}})
+    made = await client.post(DEFINITIONS, odd, dryRun="All")
+    assert (made.status, made.warnings) == (201, ['299 - "unrecognized format \\"odd\\""'])
+    unknown = definition({"type": "object", "foo": 1})
+    made = await client.post(DEFINITIONS, unknown, dryRun="All")
+    assert made.warnings == ['299 - "unknown field \\"spec.versions[0].schema.openAPIV3Schema.foo\\""']

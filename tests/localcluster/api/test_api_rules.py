@@ -156,7 +156,8 @@ def test_a_broken_object_is_refused_or_stored_whole(path: list[int], value: Any,
                 resource, namespace, entry.name, lambda obj: _mutated(obj, path, value), subresource=subresource
             )
         except ApiError as error:
-            assert 400 <= error.code < 500, repr(error)
+            # The real server calls a resourceVersion that is no number its own fault.
+            assert 400 <= error.code < 500 or error.message.startswith("strconv."), repr(error)
     for left in cluster.collection(resource).entries(namespace):
         if left.name == entry.name:
             cluster.remove(resource, left, json.loads(left.raw))

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from koord.localcluster.api import deletion, pods, scale
+from koord.localcluster.api import crds, deletion, pods, scale
 from koord.localcluster.api.admission.attributes import DELETE
 from koord.localcluster.api.admission.callers import OPERATIONS, caller_of
 from koord.localcluster.api.apply.applying import Apply, apply_patch, read_configuration
 from koord.localcluster.api.apply.options import OWN_AGENTS, applier_of, manager_of
 from koord.localcluster.api.apply.ownership import may_be_untracked, shown
 from koord.localcluster.api.apply.writers import Writer
-from koord.localcluster.api.builtin import NAMESPACES, PODS
+from koord.localcluster.api.builtin import CRDS, NAMESPACES, PODS
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.deleteoptions import DeleteOptions, options_of
 from koord.localcluster.api.errors import PageNotFound, bad_request, method_not_allowed, no_such_path
@@ -215,6 +215,8 @@ class ObjectHandlers:
         self, request: Request, target: Target, raw: bytes, view: View | None = None, status: int = 200
     ) -> Response:
         """The answer to a write: the object with its owners, for those who care."""
+        if target.route.resource is CRDS:
+            request.warnings.extend(crds.warnings(decode_raw(raw)))
         view, resource = view or wanted_view(request.accept), target.route.resource
         if may_be_untracked(resource) and view is View.OBJECT and not request.user_agent.startswith(OWN_AGENTS):
             obj = decode_raw(raw)

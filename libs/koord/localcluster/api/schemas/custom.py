@@ -13,10 +13,10 @@ from koord.localcluster.api.schemas import decoding
 from koord.localcluster.api.schemas.builtin import object_metadata
 from koord.localcluster.api.schemas.fasttypes import fast_type, fast_types
 from koord.localcluster.api.schemas.model import Schema
-from koord.localcluster.api.schemas.pruning import drop_nulls, fill, has_defaults, prune
+from koord.localcluster.api.schemas.pruning import drop_nulls, fill, prune
 from koord.localcluster.api.schemas.reading import read
 from koord.localcluster.api.schemas.strict import IGNORE, Report
-from koord.localcluster.api.schemas.validating import check_lists, has_keyed_lists, validate
+from koord.localcluster.api.schemas.validating import check_lists, validate
 from koord.localcluster.clusterapi import Object
 
 _TEXT = Schema("string")
@@ -28,6 +28,7 @@ def custom_schema(source: dict[str, Any] | None) -> Schema:
     """The node of one version's `openAPIV3Schema`; an open object without one. The source must be structural."""
     node = read(source or {"type": "object", "x-kubernetes-preserve-unknown-fields": True})
     _complete(node)
+    node.note_below()
     return node
 
 
@@ -58,8 +59,6 @@ class CustomReader:
         self.schema = schema
         self.kind = kind
         self.version = version
-        self._defaults = has_defaults(schema)
-        self._keyed = has_keyed_lists(schema)
         self._sections = fast_types(schema.properties, typed=False)
         self._sections["metadata"] = fast_type(object_metadata(), typed=True)
         root = schema.any_of or schema.all_of or schema.one_of or schema.not_ or schema.metadata_rules
@@ -74,8 +73,7 @@ class CustomReader:
         400 for metadata that cannot be read and for what a strict client does not want (422 for a patch's result).
         What it shares with the object `before`, which was read earlier, is passed over.
         """
-        if self._defaults:
-            fill(obj, self.schema)
+        fill(obj, self.schema)
         sections, passed = self._sections, True
         get = before.get
         try:
@@ -87,7 +85,9 @@ class CustomReader:
             passed = False
         if report is not None and (refused := report.refused):
             raise self._refusal(obj, before, refused)
-        return passed and not self._keyed and all(name in obj for name in self._required)
+        if not passed or not all(name in obj for name in self._required):
+            return False
+        return not check_lists(obj, self.schema)
 
     def _walk(self, obj: Object, before: Object, report: Report | None) -> None:
         unknown: list[str] = []
@@ -132,7 +132,6 @@ class CustomReader:
 
     def complete(self, obj: Object) -> None:
         """Prune and default an object that an earlier version of the schema has let in."""
-        if self._defaults:
-            fill(obj, self.schema)
+        fill(obj, self.schema)
         prune(obj, self.schema, "", [])
         drop_nulls(obj, self.schema)

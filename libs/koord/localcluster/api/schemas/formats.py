@@ -73,5 +73,5 @@ CHECKS: dict[str, Callable[[str], bool]] = {
     "rgbcolor": _matches(r"rgb\(\s*\d{1,3}\s*,\s*\d{1,3}\s*,\s*\d{1,3}\s*\)"),
 }
 """By format; a format that is not here is not checked."""
-KNOWN = frozenset(CHECKS) | {"int32", "int64", "float", "double", "float32", "float64", "password"}
+KNOWN = frozenset(CHECKS) | {"", "int32", "int64", "float", "double", "float32", "float64", "password"}
 """What a definition may say without a warning, besides a few that nobody uses."""

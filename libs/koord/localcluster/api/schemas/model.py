@@ -33,6 +33,8 @@ class Schema:
     merge, merge_key, retain_keys: strategic merge patch, of fields of built-in kinds only.
     definition: the name of a built-in type (`core.v1.Container`), empty elsewhere.
     default: UNSET when there is none.
+    defaults_below, keyed_below: whether anything below has a default, whether this or anything below is a list that is
+    a set or a map; known of custom resources only (`note_below`), so that walks leave out what is of no use to them.
     """
 
     __slots__ = (
@@ -40,6 +42,7 @@ class Schema:
         "all_of",
         "any_of",
         "default",
+        "defaults_below",
         "definition",
         "embedded_resource",
         "enum",
@@ -48,6 +51,7 @@ class Schema:
         "format",
         "int_or_string",
         "items",
+        "keyed_below",
         "list_map_keys",
         "list_type",
         "map_type",
@@ -115,6 +119,8 @@ class Schema:
         self.retain_keys = False
         self.definition = ""
         self.metadata_rules: Schema | None = None
+        self.defaults_below = False
+        self.keyed_below = False
 
     def __repr__(self) -> str:
         return f"Schema({self.definition or self.type or 'any'})"
@@ -123,6 +129,16 @@ class Schema:
     def open(self) -> bool:
         """Whether fields that are not in `properties` are allowed and nothing is known of them."""
         return self.preserve_unknown or not self.type
+
+    def note_below(self) -> None:
+        """Fill in what is known of all that is below. Not for built-in types, which contain themselves."""
+        below = [*self.properties.values(), self.items, self.additional]
+        for inner in below:
+            if inner is not None and not inner.definition:
+                inner.note_below()
+                self.defaults_below |= inner.defaults_below or inner.default is not UNSET
+                self.keyed_below |= inner.keyed_below
+        self.keyed_below |= self.list_type != "atomic"
 
     def field(self, name: str) -> "Schema | None":
         """The schema of one field or map value; None when nothing is known of it."""

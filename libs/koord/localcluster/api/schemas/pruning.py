@@ -37,26 +37,16 @@ def prune(value: Any, schema: Schema | None, path: str, unknown: list[str]) -> N
             prune(inner, items, f"{path}[{i}]", unknown)
 
 
-def has_defaults(schema: Schema) -> bool:
-    """Whether anything in a schema has a default."""
-    below = [*schema.properties.values(), schema.items, schema.additional]
-    return any(
-        inner.default is not UNSET or has_defaults(inner)
-        for inner in below
-        if inner is not None and not inner.definition
-    )
-
-
 def fill(value: Any, schema: Schema) -> None:
     """Give fields that are absent (or null where null is not allowed) their defaults."""
+    if not schema.defaults_below:
+        return
     if isinstance(value, dict):
         for name, inner in schema.properties.items():
             if inner.default is not UNSET:
                 given = value.get(name, UNSET)
                 if given is UNSET or (given is None and not inner.nullable):
                     value[name] = copy.deepcopy(inner.default)
-        if schema.definition:
-            return
         for name, given in value.items():
             below = schema.properties.get(name) or schema.additional
             if below is not None:

@@ -236,22 +236,16 @@ def _check_combined(value: Any, schema: Schema, path: str) -> list[Cause]:
 # --- lists that are sets or maps
 
 
-def has_keyed_lists(schema: Schema) -> bool:
-    """Whether any list of a schema is a set or a map."""
-    below = [*schema.properties.values(), schema.items, schema.additional]
-    return schema.list_type != "atomic" or any(
-        has_keyed_lists(inner) for inner in below if inner is not None and not inner.definition
-    )
-
-
 def check_lists(value: Any, schema: Schema, path: str = "") -> list[Cause]:
     """Elements that occur twice in sets, keys that occur twice in maps."""
     found: list[Cause] = []
+    if not schema.keyed_below:
+        return found
     if isinstance(value, dict):
         for name, inner in value.items():
             below = schema.properties.get(name)
             if below is not None:
-                if not below.definition and isinstance(inner, dict | list):
+                if below.keyed_below:
                     found += check_lists(inner, below, f"{path}.{name}" if path else name)
             elif schema.additional is not None and isinstance(inner, dict | list):
                 found += check_lists(inner, schema.additional, f"{path}[{name}]")
