@@ -155,6 +155,14 @@ def on_plane(plane: ControlPlane) -> tuple[str, ...]:
     return ("--kubeconfig", str(plane.kubeconfig), "--install-crds", *names)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A control plane on the same cores takes its part of them."""
+    if REAL:
+        for item in items:
+            if Path(__file__).parent in item.path.parents:
+                item.add_marker(pytest.mark.timeout(900))
+
+
 @pytest.fixture(scope="session")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """One cluster for all tests of a worker that share nothing but the cluster."""
