@@ -360,6 +360,20 @@ async def test_a_patch_of_too_many_operations(api: InProcessApi, webhooks: Webho
     assert refused.value.code == 500
 
 
+async def test_copies_of_copies(api: InProcessApi, webhooks: WebhookServer) -> None:
+    """Sixty of them would be more than any memory holds, in a patch of a client too."""
+    copies: list[dict[str, Any]] = [{"op": "copy", "from": "/data", "path": f"/data/x{i}"} for i in range(60)]
+    await api.create("configmaps", "default", {"metadata": {"name": "a"}, "data": {"k": "v" * 100}})
+    with pytest.raises(ApiError) as refused:
+        await api.patch("configmaps", "default", "a", copies, kind="json")
+    assert refused.value.code == 422
+    webhooks.answer("/m", lambda review: json_patch(*copies))
+    await install(api, "mutating", webhooks.webhook("m.koord.sh", "/m", rule("configmaps", "UPDATE")))
+    with pytest.raises(ApiError, match="Unable to complete the copy, the accumulated size increase") as broken:
+        await api.patch("configmaps", "default", "a", {"data": {"x": "y"}})
+    assert broken.value.code == 500
+
+
 @pytest.mark.parametrize(
     "body",
     [b"[" * 100_000, b'{"response": {"patch": 5}}', b'{"response": []}', b"\xff\xfe", b"null", b'"' + b"a" * 1000],

@@ -8,7 +8,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from koord.localcluster.clusterapi import Object
+
+MAX_COPIED = 3 << 20
+"""Bytes of JSON that the copies of one patch may add."""
+
+_encode = msgspec.json.Encoder().encode
 
 _INDEX = re.compile(r"[+-]?[0-9]+")
 
@@ -35,10 +42,19 @@ def merge_patch(target: Any, patch: Any) -> Any:
 def json_patch(target: Object, operations: Sequence[Any]) -> Object:
     """Apply a JSON patch, all of it or (raising) nothing."""
     result: Any = target
+    copied = 0
     for index, operation in enumerate(operations):
         if not isinstance(operation, dict):
             raise PatchError(f"operation {index}: must be an object")
         try:
+            if operation.get("op") == "copy":
+                # A few dozen copies of a value into itself would be more than any memory holds.
+                copied += len(_encode(_resolve(result, _pointer(operation, "from"), lenient=True)))
+                if copied > MAX_COPIED:
+                    raise PatchError(
+                        "Unable to complete the copy, the accumulated size increase of copy is"
+                        f" {copied}, exceeding the limit {MAX_COPIED}"
+                    )
             result = _apply(result, operation)
         except PatchError as error:
             raise PatchError(f"operation {index}: {error}") from None
