@@ -1,7 +1,7 @@
-"""Random sequences of writes to one object, the same on every server: applies, replacements and patches by several managers.
+"""Random sequences of writes to one object, the same on every server: applies, replacements, patches; several managers.
 
-A sequence is made from a seed alone. What depends on the object (a replacement is a change of what was read) is made from
-the step's own seed and the object, so that servers that agree so far get the same request.
+A sequence is made from a seed alone. What depends on the object (a replacement is a change of what was read) is made
+from the step's own seed and the object, so that servers that agree so far get the same request.
 """
 
 import copy
@@ -161,8 +161,49 @@ def _widget_status(rng: random.Random) -> Object:
     return status
 
 
-def definition() -> Object:
-    """The CustomResourceDefinition of the widgets."""
+def _loose(rng: random.Random) -> Object:
+    """Anything at all: nothing is known of such an object but its metadata."""
+
+    def value(depth: int) -> Any:
+        kinds = ["text", "number", "flag"] if depth > 2 else ["text", "number", "flag", "map", "map", "list", "none"]
+        match rng.choice(kinds):
+            case "text":
+                return rng.choice("xyz")
+            case "number":
+                return rng.randint(1, 2)
+            case "flag":
+                return rng.random() < 0.5
+            case "list":
+                return [value(depth + 1) for _ in range(rng.randint(0, 2))]
+            case "none":
+                return None if rng.random() < 0.2 else {}
+        return {key: value(depth + 1) for key in _some(rng, ["p", "q", "r"])}
+
+    return {"metadata": _metadata(rng), **{key: value(1) for key in _some(rng, ["spec", "more"])}}
+
+
+def definitions() -> list[Object]:
+    """The CustomResourceDefinitions: of the widgets, and of what is loose, whose schema says nothing."""
+    anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": anything}
+    return [_widgets(), _definition("loose", "Loose", [version])]
+
+
+def _definition(plural: str, kind: str, versions: list[Object]) -> Object:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "singular": kind.lower(), "kind": kind},
+            "versions": versions,
+        },
+    }
+
+
+def _widgets() -> Object:
     text = {"type": "string"}
     item = {
         "type": "object",
@@ -214,17 +255,7 @@ def definition() -> Object:
         "schema": {"openAPIV3Schema": schema},
         "subresources": {"status": {}},
     }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"widgets.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
-            "versions": [version],
-        },
-    }
+    return _definition("widgets", "Widget", [version])
 
 
 KINDS = {
@@ -232,6 +263,7 @@ KINDS = {
     "PodTemplate": Kind("v1", "PodTemplate", "/api/v1", "podtemplates", _pod_template, None, True),
     "Pod": Kind("v1", "Pod", "/api/v1", "pods", _pod, _pod_status, True),
     "Widget": Kind(f"{GROUP}/v1", "Widget", f"/apis/{GROUP}/v1", "widgets", _widget, _widget_status, False),
+    "Loose": Kind(f"{GROUP}/v1", "Loose", f"/apis/{GROUP}/v1", "loose", _loose, None, False),
 }
 
 
@@ -255,8 +287,9 @@ def merge_patch(kind: Kind, step: Step) -> Object:
     body = kind.configuration(rng)
     if kind.kind == "Pod":
         return {"metadata": body["metadata"]}
-    for key in _some(rng, sorted(body.get("spec") or body.get("data") or {}), 2):
-        (body.get("spec") or body.get("data") or {})[key] = None
+    content = body.get("spec") or body.get("data") or {}
+    for key in _some(rng, sorted(content) if isinstance(content, dict) else [], 2):
+        content[key] = None
     return body
 
 
@@ -274,7 +307,7 @@ def replacement(kind: Kind, step: Step, current: Object) -> Object:
             if key in other["metadata"]:
                 new["metadata"][key] = other["metadata"][key]
         return new
-    for key in ("spec", "data", "template"):
+    for key in ("spec", "data", "template", "more"):
         if key in other:
             new[key] = other[key]
         elif rng.random() < 0.3:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from koord.localcluster.api import crds, pods
 from koord.localcluster.api.admission.admission import Admission
 from koord.localcluster.api.apply import ownership
+from koord.localcluster.api.apply.comparing import equal
 from koord.localcluster.api.apply.writers import Applied, By
 from koord.localcluster.api.builtin import CRDS, NAMESPACES, register_builtins
 from koord.localcluster.api.defaults import DEFAULTS, FIRST_STATUS
@@ -470,4 +471,4 @@ def _desired_differs(resource: Resource, old: Object, new: Object) -> bool:
         return bool(old.get("spec") != new.get("spec") or old.get("webhooks") != new.get("webhooks"))
     ignored = ("metadata", "status") if resource.status else ("metadata",)
     names = (old.keys() | new.keys()).difference(ignored)
-    return any(old.get(name) != new.get(name) for name in names)
+    return any(not equal(old.get(name), new.get(name)) for name in names)
