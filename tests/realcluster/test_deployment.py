@@ -23,8 +23,9 @@ from koord.kube import crds
 from koord.localcluster.controlplane.kubeconfigs import write_kubeconfig
 from koord.localcluster.controlplane.plane import ControlPlane
 from koord.localcluster.process import end, spawn
-from koord.localcluster.servers import NatsServer, RedisServer, free_port
-from tests.deploy.manifests import KUBECTL, KUSTOMIZE, base, container, dev, variables
+from koord.localcluster.servers import RedisServer, free_port
+from tests.deploy.manifests import KUBECTL, KUSTOMIZE, base, container, variables
+from tests.deploy.natsaccounts import NatsWithAccounts, with_accounts
 from tests.deploy.test_rights import granted
 from tests.realcluster.fixtures import MakeControlPlane
 
@@ -134,6 +135,14 @@ async def _written(admin: Kubectl) -> dict[str, Any]:
     return {f"{one['kind']}/{one['metadata']['name']}": one["spec"] for one in objects}
 
 
+@pytest.fixture
+async def nats(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NatsWithAccounts]:
+    made = NatsWithAccounts.prepared(monkeypatch)
+    await made.start()
+    yield made
+    await made.stop()
+
+
 @asynccontextmanager
 async def fake_nodes(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[None]:
     """Nodes and the stand-in for the TFJob operator, with the administrator's rights."""
@@ -182,9 +191,11 @@ class Deployed:
 
 
 @asynccontextmanager
-async def deployed(kubeconfig: Path, nats: NatsServer, redis: RedisServer, tmp_path: Path) -> AsyncIterator[Deployed]:
-    """Every service with the command and the settings of its Deployment; only the gateway has the kubeconfig."""
-    manifests = dev()
+async def deployed(
+    kubeconfig: Path, nats: NatsWithAccounts, redis: RedisServer, tmp_path: Path
+) -> AsyncIterator[Deployed]:
+    """Every service with command, settings and NATS user of its Deployment; only the gateway has the kubeconfig."""
+    manifests = with_accounts()
     made = Deployed(tmp_path / "services.log")
     (tmp_path / "koord.yaml").write_text(manifests.one("ConfigMap", "koord-settings")["data"]["koord.yaml"])
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("KOORD_")}
@@ -194,7 +205,7 @@ async def deployed(kubeconfig: Path, nats: NatsServer, redis: RedisServer, tmp_p
             port = free_port()
             made.ports[name] = port
             elsewhere = {
-                "KOORD_NATS__URL": nats.url,
+                "KOORD_NATS__URL": nats.url_of(name.removeprefix("koord-")),
                 "KOORD_REDIS__URL": redis.url,
                 "KOORD_HTTP__HOST": "127.0.0.1",
                 "KOORD_HTTP__PORT": str(port),
@@ -221,17 +232,20 @@ async def deployed(kubeconfig: Path, nats: NatsServer, redis: RedisServer, tmp_p
 
 
 async def test_the_gateway_needs_no_other_rights(
-    plane: ControlPlane, admin: Kubectl, own_nats: NatsServer, own_redis: RedisServer, tmp_path: Path
+    plane: ControlPlane, admin: Kubectl, nats: NatsWithAccounts, own_redis: RedisServer, tmp_path: Path
 ) -> None:
-    """A batch Job, a TFJob and a gang from beginning to end with the rights of the service account alone."""
+    """A batch Job, a TFJob and a gang from beginning to end; nobody has more rights than the deployment gives.
+
+    Neither the gateway on the API server, nor any service on NATS.
+    """
     await admin("apply", "-k", str(KUSTOMIZE / "overlays" / "dev"), "--validate=strict")
     await admin("apply", "-f", "-", stdin=yaml.safe_dump_all(OPERATORS))
     kubeconfig = await account("koord-gateway", plane, admin, tmp_path)
-    async with fake_nodes(plane, tmp_path), deployed(kubeconfig, own_nats, own_redis, tmp_path) as services:
+    async with fake_nodes(plane, tmp_path), deployed(kubeconfig, nats, own_redis, tmp_path) as services:
         await _whole_life(admin)
         answers = await services.answers()
     log = services.log.read_text()
-    refused = [line for line in log.splitlines() if "orbidden" in line]
+    refused = [line for line in log.splitlines() if "orbidden" in line or "violation" in line.lower()]
     assert refused == []
     assert {each for each in answers if each[1] in ("401", "403")} == set()
     assert {verb for verb, _ in answers} >= {"bind", "create", "patch", "delete", "get", "update"}
