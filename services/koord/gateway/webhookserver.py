@@ -4,6 +4,7 @@ The leader registers itself, and the certificate with it, so there is no Secret 
 next replaces both. ``failurePolicy`` is Ignore: who binds waits two seconds at most for a koord that is away.
 """
 
+import asyncio
 import datetime
 import ipaddress
 import ssl
@@ -27,6 +28,7 @@ NAME: Final = "koord-foreign-bindings"
 PATH: Final = "/bindings"
 _CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 _TIMEOUT_S: Final = 2
+_WITHDRAW_S: Final = 2.0
 _DAYS: Final = 365
 _encode = msgspec.json.encode
 
@@ -79,9 +81,10 @@ class WebhookServer:
     async def withdraw(self) -> None:
         """Have it ask nobody; the next leader registers itself again."""
         try:
-            answer = await self._api.call("delete", f"{_CONFIGURATIONS}/{NAME}")
-        except (ApiUnavailable, RequestFailed) as error:
-            log.warning("the webhook stays registered", error=str(error))
+            async with asyncio.timeout(_WITHDRAW_S):
+                answer = await self._api.call("delete", f"{_CONFIGURATIONS}/{NAME}")
+        except (ApiUnavailable, RequestFailed, TimeoutError) as error:
+            log.warning("the webhook stays registered", error=str(error) or "no answer in time")
             return
         if answer.status not in (200, 404):
             log.warning("the webhook stays registered", error=read_status(answer.body).message)
