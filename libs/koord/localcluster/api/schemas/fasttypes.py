@@ -14,8 +14,9 @@ from koord.localcluster.api.schemas.model import Schema
 
 _INT32 = Meta(ge=-(2**31), le=2**31 - 1)
 _INT64 = Meta(ge=-(2**63), le=2**63 - 1)
-# Days that every month has, UTC, whole seconds or fractions: what nearly all times are; others are walked.
-_TIME = r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?Z\Z"
+# UTC, whole seconds or fractions, every day but 29 February: what nearly all times are; others are walked.
+_DAY = r"((0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|(0[469]|11)-(0[1-9]|[12]\d|30)|02-(0[1-9]|1\d|2[0-8]))"
+_TIME = rf"^\d{{4}}-{_DAY}T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?Z\Z"
 _QUANTITY = r"^[+-]?[0-9]{1,12}(\.[0-9]{1,3})?(m|k|M|G|Ki|Mi|Gi)?\Z"
 _BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\Z"
 _FORMATS = {"date-time": _TIME, "micro-time": _TIME, "quantity": _QUANTITY, "byte": _BASE64}
