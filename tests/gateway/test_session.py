@@ -49,8 +49,9 @@ _ids = itertools.count(1)
 
 
 class Bed:
-    def __init__(self, bus: Bus, kube: Kube, scheduler: Ledger) -> None:
+    def __init__(self, bus: Bus, kube: Kube, scheduler: Ledger, owner: dict[str, Any]) -> None:
         self.bus = bus
+        self.owner = owner
         self.kube = kube
         self.ledger = scheduler
         self.publishers = {name: DecisionPublisher(bus, name) for name in ("scheduler", "queue", "quota")}
@@ -79,13 +80,15 @@ class Bed:
         return {
             "apiVersion": QUEUE_UNITS.api_version,
             "kind": "QueueUnit",
-            "metadata": {"name": name, "ownerReferences": [OWNER]},
+            "metadata": {"name": name, "ownerReferences": [self.owner]},
             "spec": {"resource": {"cpu": "2"}},
         }
 
     async def unit(self, name: str) -> dict[str, Any]:
         body = json.dumps(self.unit_body(name)).encode()
-        result = await self.settle("queue", Create(new_id(), QUEUE_UNITS.token, self.kube.namespace, name, body, "o"))
+        result = await self.settle(
+            "queue", Create(new_id(), QUEUE_UNITS.token, self.kube.namespace, name, body, self.owner["uid"])
+        )
         assert result.outcome == "done", result
         found = await self.kube.get(QUEUE_UNITS.path(self.kube.namespace, name))
         assert found is not None
@@ -100,7 +103,12 @@ class Bed:
         return ClaimRef(request.id, answer.token, answer.epoch)
 
 
-OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o"}
+async def owner_in(kube: Kube) -> dict[str, Any]:
+    """A reference to a job that is there: what nobody owns any more is collected."""
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    body = {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}}
+    made = await kube.call("create", f"/apis/batch/v1/namespaces/{kube.namespace}/jobs", body)
+    return {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": made["metadata"]["uid"]}
 
 
 def new_id() -> str:
@@ -136,7 +144,7 @@ async def leading(
         await following.start()
         session = Session(bus, ledgers[1], api, following, Spans(), GatewaySettings())
         running = asyncio.create_task(session.run(lost))
-        yield Bed(bus, kube, ledgers[0])
+        yield Bed(bus, kube, ledgers[0], await owner_in(kube))
         lost.set()
         await asyncio.wait_for(running, 10)
         await following.stop()
@@ -193,7 +201,7 @@ async def test_create_patch_and_delete(bed: Bed) -> None:
 async def test_create_again_is_done_for_the_same_owner_and_a_conflict_for_another(bed: Bed) -> None:
     await bed.unit("u")
     body = json.dumps(bed.unit_body("u")).encode()
-    again = Create(new_id(), QUEUE_UNITS.token, bed.kube.namespace, "u", body, "o")
+    again = Create(new_id(), QUEUE_UNITS.token, bed.kube.namespace, "u", body, bed.owner["uid"])
     assert (await bed.settle("queue", again)).outcome == "done"
     foreign = Create(new_id(), QUEUE_UNITS.token, bed.kube.namespace, "u", body, "somebody-else")
     assert (await bed.settle("queue", foreign)).outcome == "conflict"
@@ -203,7 +211,7 @@ async def test_a_generated_name_comes_from_the_decision(bed: Bed) -> None:
     body = bed.unit_body("x")
     del body["metadata"]["name"]
     body["metadata"]["generateName"] = "gen-"
-    decision = Create(new_id(), QUEUE_UNITS.token, bed.kube.namespace, "", json.dumps(body).encode(), "o")
+    decision = Create(new_id(), QUEUE_UNITS.token, bed.kube.namespace, "", json.dumps(body).encode(), bed.owner["uid"])
     assert (await bed.settle("queue", decision)).outcome == "done"
     listing = await bed.kube.get(QUEUE_UNITS.path(bed.kube.namespace))
     assert listing is not None
