@@ -394,6 +394,85 @@ async def test_what_has_no_namespace_to_be_in_is_not_asked_about(
         assert webhooks.seen["/v"] == []
 
 
+HOLDS = [
+    "true",
+    "request.operation == 'CREATE' && request.resource.resource == 'configmaps'",
+    "request.userInfo.username != 'somebody else'",
+    "'system:authenticated' in request.userInfo.groups",
+    "request.userInfo.groups.exists(g, g.startsWith('system:'))",
+    "!request.userInfo.groups.all(g, g.endsWith('x'))",
+    "has(object.data) && !has(object.immutable)",
+    "object.data.a == '1' && object.data['b'] == '2' && size(object.data) == 2",
+    "object.data.exists_one(k, k == 'a')",
+    "oldObject == null",
+    "object.nope == 1 || true",
+    "object.metadata.name in ['m', 'n']",
+    "['x', 'y'].filter(v, v > 'x') == ['y']",
+    "[1, 2, 3].map(v, v * 2) == [2, 4, 6]",
+    "-7 / 2 == -3 && -7 % 3 == -1 && 7 - 2 * 3 == 1 && 1.5 + 1.5 == 3.0",
+    "object.data.a.contains('1') ? 'a' + 'b' == 'ab' : false",
+    "r'\\d' == '\\\\d' && \"\\u0041\" == 'A' && {'k': 1}['k'] == 1 && !(1 > 2) && 'é'.size() == 1",
+]
+HOLDS_NOT = [
+    "false",
+    "request.operation == 'DELETE'",
+    "has(request.subResource)",
+    "object.nope == 1 && false",
+    "object.metadata.name.startsWith('x')",
+    "1 == 2 || 'a' == 'b'",
+]
+FAILS = ["object.nope == 1", "object.data['zz'] == ''", "object.data.a > 1", "[1][5] == 1", "1 / 0 == 1"]
+
+
+async def test_match_conditions(client: Client, namespace: str, webhooks: WebhookServer) -> None:
+    """Asked if all hold. One that cannot be evaluated is a failure, unless another one does not hold."""
+
+    def hook(number: int, *expressions: str, **more: Any) -> Review:
+        conditions = [{"name": f"c{i}", "expression": text} for i, text in enumerate(expressions)]
+        return webhooks.webhook(
+            f"c{number}.koord.sh",
+            f"/{number}",
+            rule("configmaps"),
+            namespace=namespace,
+            matchConditions=conditions,
+            **more,
+        )
+
+    cases = [
+        *((True, (text_,)) for text_ in HOLDS),
+        *((False, (text_,)) for text_ in HOLDS_NOT),
+        (False, ("true", "false")),
+        *((False, (text_, "false")) for text_ in FAILS),
+        (True, ("true", "1 < 2")),
+    ]
+    hooks = [hook(i, *expressions) for i, (_, expressions) in enumerate(cases)]
+    ignored = [hook(100 + i, text_, failurePolicy="Ignore") for i, text_ in enumerate(FAILS)]
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    async with installed(client, webhooks, namespace, "validating", *hooks, *ignored):
+        assert (await client.post(path, config_map("m", a="1", b="2"))).status == 201
+        for i, (holds, expressions) in enumerate(cases):
+            assert len(webhooks.seen[f"/{i}"]) == holds, expressions
+        assert not any(webhooks.seen[f"/{100 + i}"] for i in range(len(FAILS)))
+    async with installed(client, webhooks, namespace, "mutating", hook(0, "object.nope == 1", "true")):
+        refused = await client.post(path, config_map("n", a="1"))
+        assert (refused.status, refused.reason) == (403, "Forbidden")
+        error = "expression 'object.nope == 1' resulted in error: no such key: nope"
+        assert refused.message == f'configmaps "n" is forbidden: {error}'
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["1 +", "nope == 1", "object.metadata.name", "'a' + 'b'", "size(object) ==", "has(object)", "[1].all(x)"],
+)
+async def test_match_conditions_that_do_not_compile(client: Client, expression: str) -> None:
+    hook = config(matchConditions=[{"name": "c", "expression": expression}])
+    refused = await client.post(f"{API}/mutatingwebhookconfigurations", configuration("mutating", unique("w"), [hook]))
+    assert refused.status == 422
+    (cause,) = refused.body["details"]["causes"]
+    assert cause["field"] == "webhooks[0].matchConditions[0].expression"
+    assert f'Invalid value: "{expression}": ' in cause["message"]
+
+
 # --- the order of things
 
 

@@ -13,7 +13,9 @@ from koord.localcluster.api.admission import admission as module
 from koord.localcluster.api.admission import transport
 from koord.localcluster.api.admission.admission import Caller
 from koord.localcluster.api.admission.attributes import GroupVersionResource
+from koord.localcluster.api.admission.celvalues import EvaluationError
 from koord.localcluster.api.admission.definitions import MUTATING, VALIDATING, Rule
+from koord.localcluster.api.admission.expressions import Expression
 from koord.localcluster.api.admission.hooks import rule_matches
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.controllers.running import Controllers
@@ -424,11 +426,38 @@ async def test_an_unreadable_configuration_stops_nobody(
     assert "the webhooks of configuration bad are not called" in caplog.text
 
 
-async def test_match_conditions_are_refused(api: InProcessApi, webhooks: WebhookServer) -> None:
-    conditions = [{"name": "x", "expression": "true"}]
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "object.metadata.name.matches('a')",
+        "authorizer.path('/').allowed()",
+        "(" * 100 + "true" + ")" * 100,
+        "true" + " && true" * 2_000,
+        "9" * 5_000 + " == 1",
+        "'a",
+        "[1, 2",
+        "'\\q' == 'q'",
+    ],
+    ids=["function", "variable", "deep", "long", "number", "text", "list", "escape"],
+)
+async def test_conditions_that_this_server_cannot_evaluate_are_refused(
+    api: InProcessApi, webhooks: WebhookServer, expression: str
+) -> None:
+    conditions = [{"name": "x", "expression": expression}]
     hook = webhooks.webhook("v.koord.sh", "/v", rule("configmaps"), matchConditions=conditions)
-    with pytest.raises(ApiError, match=r"webhooks\[0\].matchConditions: Forbidden: this server does not evaluate CEL"):
+    with pytest.raises(ApiError, match=r"webhooks\[0\].matchConditions\[0\].expression: Invalid value") as refused:
         await install(api, "validating", hook)
+    assert refused.value.code == 422
+
+
+def test_a_condition_that_costs_too_much_has_no_value() -> None:
+    numbers = list(range(200))
+    expression = Expression("object.all(a, object.all(b, object.all(c, a + b + c >= 0)))")
+    with pytest.raises(EvaluationError, match="cost limit exceeded"):
+        expression.evaluate({"object": numbers})
+    chain = Expression("!" * 4_000 + "object")
+    with pytest.raises(EvaluationError):
+        chain.evaluate({"object": True})
 
 
 # --- Services

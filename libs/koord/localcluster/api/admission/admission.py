@@ -125,7 +125,7 @@ class Admission:
 
         `call` may be called several times and must do the same each time, changing nothing before it succeeds.
         """
-        run, asker = _Run(caller), Asker(caller.user, caller.warnings, REQUEST_SECONDS)
+        run, asker = _Run(caller), Asker(caller.warnings, REQUEST_SECONDS)
         while True:
             try:
                 return self._attempt(run, call)
@@ -272,6 +272,7 @@ class Admission:
             old,
             subresource,
             dry_run=dry_run,
+            user=caller.user,
             options=_options(operation, caller.options, dry_run),
         )
 

@@ -59,6 +59,7 @@ class Attributes:
     kind: GroupVersionKind | None = None
     plural: str = ""
     dry_run: bool = False
+    user: User = User("", ())
     options: Object = field(default_factory=dict)
 
     def resource_in(self, route: Route) -> GroupVersionResource:

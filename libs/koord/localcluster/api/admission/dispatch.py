@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from koord.localcluster.api.admission.attributes import Attributes, User
+from koord.localcluster.api.admission.attributes import Attributes
 from koord.localcluster.api.admission.definitions import ClientConfig
 from koord.localcluster.api.admission.failures import BadAnswer, CallFailed
 from koord.localcluster.api.admission.hooks import Hook, HookSet, Invocation
@@ -41,10 +41,9 @@ Settle = Callable[[Attributes], Object]
 
 
 class Asker:
-    """What all questions of one request share: who asks, until when, and where warnings that come back go."""
+    """What all questions of one request share: until when they may take, and where warnings that come back go."""
 
-    def __init__(self, user: User, warnings: list[str], seconds: float) -> None:
-        self.user = user
+    def __init__(self, warnings: list[str], seconds: float) -> None:
         self.warnings = warnings
         self.deadline = time.monotonic() + seconds
 
@@ -95,7 +94,7 @@ class Dispatcher:
         for invocation in self._mutating.candidates(write):
             hook = invocation.hook
             # What an earlier webhook changed may be what a selector of a later one is about.
-            if (only is not None and hook not in only) or not self._mutating.selects(hook, write):
+            if (only is not None and hook not in only) or not self._mutating.selects(invocation, write):
                 continue
             verdict = await self._ask(invocation, write, asker, mutating=True)
             asked.append((hook, verdict is not None and self._change(invocation, write, verdict, settle)))
@@ -170,7 +169,7 @@ class Dispatcher:
             raise request_timed_out()
         uid = str(uuid.uuid4())
         try:
-            question = encode_review(version, uid, write, invocation.route, asker.user)
+            question = encode_review(version, uid, write, invocation.route)
             answer = await self._post(webhook.client_config, question, seconds)
             verdict = read_verdict(answer, version, uid, mutating=mutating)
         except (CallFailed, BadAnswer) as error:

@@ -13,9 +13,12 @@ import msgspec
 
 from koord.kube import selectors
 from koord.localcluster.api.admission.attributes import DELETE, Attributes, GroupVersionResource
+from koord.localcluster.api.admission.celvalues import EvaluationError
 from koord.localcluster.api.admission.definitions import GROUP, LabelSelector, Rule, Webhook, read_webhooks
+from koord.localcluster.api.admission.expressions import Expression, ExpressionError
+from koord.localcluster.api.admission.review import describe
 from koord.localcluster.api.builtin import NAMESPACES
-from koord.localcluster.api.errors import not_found
+from koord.localcluster.api.errors import forbidden, not_found
 from koord.localcluster.api.resources import Registry, Resource, Route
 from koord.localcluster.api.store import Collection, decode
 from koord.localcluster.api.watchcache import Entry
@@ -33,6 +36,7 @@ class Hook:
     webhook: Webhook
     namespaces: selectors.Selector | None
     objects: selectors.Selector | None
+    conditions: tuple[Expression, ...] = ()
 
     @property
     def name(self) -> str:
@@ -127,7 +131,7 @@ class HookSet:
         if not self._configurations.count:
             return []
         self._refresh()
-        return [invocation for invocation in self.candidates(write) if self.selects(invocation.hook, write)]
+        return [invocation for invocation in self.candidates(write) if self.selects(invocation, write)]
 
     def candidates(self, write: Attributes) -> tuple[Invocation, ...]:
         """The webhooks whose rules match this kind of write."""
@@ -166,15 +170,18 @@ class HookSet:
                     return route
         return None
 
-    def selects(self, hook: Hook, write: Attributes) -> bool:
-        """Whether the selectors of a webhook let the write through to it."""
+    def selects(self, invocation: Invocation, write: Attributes) -> bool:
+        """Whether the selectors and conditions of a webhook let the write through to it."""
+        hook = invocation.hook
         # What is in no namespace is never exempt.
         spaced = bool(write.namespace) or write.resource is NAMESPACES
         if hook.namespaces is not None and spaced and not hook.namespaces.matches(self._namespace_labels(write)):
             return False
-        if hook.objects is None:
-            return True
-        return any(obj is not None and hook.objects.matches(_labels(obj)) for obj in (write.obj, write.old))
+        if hook.objects is not None and not any(
+            obj is not None and hook.objects.matches(_labels(obj)) for obj in (write.obj, write.old)
+        ):
+            return False
+        return not hook.conditions or _holds(invocation, write)
 
     def _namespace_labels(self, write: Attributes) -> Mapping[str, str]:
         if write.resource is NAMESPACES and not write.subresource and write.operation != DELETE:
@@ -203,12 +210,37 @@ def _read(entry: Entry) -> list[Hook]:
                 webhook,
                 compile_selector(webhook.namespace_selector),
                 compile_selector(webhook.object_selector),
+                tuple(Expression(condition.expression) for condition in webhook.match_conditions or ()),
             )
             for webhook in read_webhooks(decode(entry))
         ]
-    except (msgspec.ValidationError, selectors.SelectorError) as error:
+    except (msgspec.ValidationError, selectors.SelectorError, ExpressionError) as error:
         _log.error("the webhooks of configuration %s are not called: %s", entry.name, error)
         return []
+
+
+def _holds(invocation: Invocation, write: Attributes) -> bool:
+    """Whether all conditions hold. One that does not settles it; one that cannot be evaluated is a failure.
+
+    403 then, or the webhook is passed over, as its policy says.
+    """
+    hook, route = invocation
+    values = {
+        "object": write.outward(route, write.obj),
+        "oldObject": write.outward(route, write.old),
+        "request": describe(write, route),
+    }
+    failures = []
+    for condition in hook.conditions:
+        try:
+            if not condition.evaluate(values):
+                return False
+        except EvaluationError as error:
+            failures.append(str(error))
+    if failures and not hook.fails_open:
+        text = failures[0] if len(failures) == 1 else "[" + ", ".join(failures) + "]"
+        raise forbidden(write.resource, write.name, text)
+    return not failures
 
 
 def _labels(obj: Object) -> Mapping[str, str]:

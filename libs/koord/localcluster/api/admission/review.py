@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from koord.localcluster.api.admission.attributes import Attributes, User
+from koord.localcluster.api.admission.attributes import Attributes
 from koord.localcluster.api.admission.failures import BadAnswer
 from koord.localcluster.api.resources import Route
 from koord.localcluster.clusterapi import ApiError, Object
@@ -53,11 +53,11 @@ def review_version(accepted: list[str] | None) -> str | None:
     return next((version for version in accepted or () if version in ("v1", "v1beta1")), None)
 
 
-def encode_review(version: str, uid: str, write: Attributes, route: Route, user: User) -> bytes:
-    """An AdmissionReview that asks about a write, in the version of `route`."""
+def describe(write: Attributes, route: Route) -> Object:
+    """The request part of a review in the version of `route`, without uid and objects."""
     kind, resource = write.kind_in(route), write.resource_in(route)
     asked_kind, asked_resource = write.kind_in(write.route), write.resource_in(write.route)
-    request: Object = {"uid": uid, "kind": kind._asdict(), "resource": resource._asdict()}
+    request: Object = {"kind": kind._asdict(), "resource": resource._asdict()}
     if write.subresource:
         request["subResource"] = write.subresource
     request["requestKind"] = asked_kind._asdict()
@@ -69,14 +69,20 @@ def encode_review(version: str, uid: str, write: Attributes, route: Route, user:
     if write.namespace:
         request["namespace"] = write.namespace
     request["operation"] = write.operation
-    who: Object = {"username": user.username, "groups": list(user.groups)}
-    if user.uid:
-        who["uid"] = user.uid
+    who: Object = {"username": write.user.username, "groups": list(write.user.groups)}
+    if write.user.uid:
+        who["uid"] = write.user.uid
     request["userInfo"] = who
-    request["object"] = write.outward(route, write.obj)
-    request["oldObject"] = write.outward(route, write.old)
     request["dryRun"] = write.dry_run
     request["options"] = write.options
+    return request
+
+
+def encode_review(version: str, uid: str, write: Attributes, route: Route) -> bytes:
+    """An AdmissionReview that asks about a write, in the version of `route`."""
+    request: Object = {"uid": uid, **describe(write, route)}
+    request["object"] = write.outward(route, write.obj)
+    request["oldObject"] = write.outward(route, write.old)
     return _encode({"kind": "AdmissionReview", "apiVersion": f"{_GROUP}/{version}", "request": request})
 
 

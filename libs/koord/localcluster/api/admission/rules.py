@@ -9,11 +9,13 @@ import msgspec
 from koord.localcluster.api.admission.definitions import (
     ClientConfig,
     LabelSelector,
+    MatchCondition,
     Rule,
     ServiceReference,
     Webhook,
     read_webhooks,
 )
+from koord.localcluster.api.admission.expressions import Expression, ExpressionError
 from koord.localcluster.api.errors import (
     Cause,
     bad_request,
@@ -32,6 +34,7 @@ _SIDE_EFFECTS = ("None", "NoneOnDryRun")
 _REINVOCATION = ("IfNeeded", "Never")
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _SCOPES = ("*", "Cluster", "Namespaced")
+_MOST_CONDITIONS = 64
 _URL_FORM = "; desired format: https://host[/path]"
 
 _subdomain = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*").fullmatch
@@ -105,9 +108,7 @@ def _webhook(webhook: Webhook, path: str, *, mutating: bool) -> Iterator[Cause]:
     if mutating:
         yield from _one_of(webhook.reinvocation_policy, f"{path}.reinvocationPolicy", _REINVOCATION)
     yield from _client_config(webhook.client_config, f"{path}.clientConfig")
-    if webhook.match_conditions:
-        # Evaluating them needs CEL. Ignoring them would call a webhook for requests that it said it cannot handle.
-        yield forbidden_value(f"{path}.matchConditions", "this server does not evaluate CEL expressions")
+    yield from _conditions(webhook.match_conditions or (), f"{path}.matchConditions")
 
 
 def _one_of(value: str | None, path: str, supported: Sequence[str]) -> Iterator[Cause]:
@@ -239,6 +240,30 @@ def _label_key(key: str, path: str) -> Iterator[Cause]:
         yield invalid_value(path, key, "name part must be no more than 63 characters")
     if not _name_part(name):
         yield invalid_value(path, key, _NAME_RULE)
+
+
+def _conditions(conditions: Sequence[MatchCondition], path: str) -> Iterator[Cause]:
+    if len(conditions) > _MOST_CONDITIONS:
+        why = f"Too many: {len(conditions)}: must have at most {_MOST_CONDITIONS} items"
+        yield Cause("FieldValueTooMany", path, why)
+    seen: set[str] = set()
+    for i, condition in enumerate(conditions):
+        where, text = f"{path}[{i}]", condition.expression.strip()
+        if not text:
+            yield required(f"{where}.expression")
+        else:
+            try:
+                Expression(text)
+            except ExpressionError as error:
+                yield invalid_value(f"{where}.expression", text, f"compilation failed: {error}")
+        if not condition.name:
+            yield required(f"{where}.name")
+        else:
+            yield from _label_key(condition.name, f"{where}.name")
+        if condition.name in seen:
+            yield duplicate(f"{where}.name", condition.name)
+        elif condition.name:
+            seen.add(condition.name)
 
 
 def _client_config(config: ClientConfig, path: str) -> Iterator[Cause]:
