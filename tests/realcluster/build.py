@@ -9,6 +9,7 @@ Exit codes: 0 built (or there already), 1 something needed did not build, 2 Go i
 """
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
@@ -93,7 +94,14 @@ MODULES = (
         "koordinator",
         "github.com/koordinator-sh/koordinator",
         (Program("koord-scheduler", "github.com/koordinator-sh/koordinator/cmd/koord-scheduler"),),
-        extras=(Extra("koordinator-crds.yaml", "github.com/koordinator-sh/koordinator", ("config/crd/bases/*.yaml",)),),
+        extras=(
+            Extra("koordinator-crds", "github.com/koordinator-sh/koordinator", ("config/crd/bases/*.yaml",)),
+            Extra(
+                "koordinator-scheduler-config.yaml",
+                "github.com/koordinator-sh/koordinator",
+                ("config/manager/scheduler-config.yaml",),
+            ),
+        ),
     ),
     # A small program of ours around the parsers of Prometheus and the collector, for tests of deploy/.
     Module(
@@ -191,7 +199,7 @@ def flags(module: Module) -> list[str]:
 
 def key(module: Module, version: str) -> str:
     """Names the folder of a build: changes with all that decides its content, a source of ours included."""
-    digest = hashlib.sha256(repr((module, version, flags(module))).encode())
+    digest = hashlib.sha256(repr((module.programs, module.extras, version, flags(module))).encode())
     for file in sorted((GO / module.name).iterdir()):
         digest.update(file.read_bytes())
     return f"{module.name}-{required_version(module)}-{digest.hexdigest()[:16]}"
@@ -262,10 +270,11 @@ def _link(file: Path) -> None:
     temporary.rename(folder() / file.name)
 
 
-def _sweep(kept: set[str]) -> None:
+def _sweep(version: str) -> None:
     """Drop builds of module files that are no more, each a few hundred megabytes."""
+    kept = {"bin", *(key(module, version) for module in MODULES), *(f"{module.name}-incomplete" for module in MODULES)}
     for place in cache().iterdir():
-        if place.is_dir() and place.name not in kept | {"bin"} and not place.name.endswith("-incomplete"):
+        if place.is_dir() and place.name not in kept:
             shutil.rmtree(place, ignore_errors=True)
     for link in folder().iterdir():
         if not link.exists():
@@ -281,6 +290,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Build a real control plane for the tests.")
     parser.add_argument("modules", nargs="*", metavar="module", help="of " + ", ".join(one.name for one in MODULES))
     chosen = parser.parse_args(arguments).modules
+    unknown = [name for name in chosen if name not in {module.name for module in MODULES}]
+    if unknown:
+        parser.error(f"no such module: {', '.join(unknown)}")
     modules = [module for module in MODULES if module.name in chosen or not chosen]
     try:
         version = go_version(max(needed_go(module) for module in modules))
@@ -288,9 +300,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(missing, file=sys.stderr)
         return 2
     cache().mkdir(parents=True, exist_ok=True)
-    failed = [name for module in modules for name in build(module, version)]
-    if not chosen:
-        _sweep({key(module, version) for module in modules})
+    with (cache() / "lock").open("w") as lock:
+        # Held until this process ends: a second one waits, and finds what the first has built.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        failed = [name for module in modules for name in build(module, version)]
+        if not chosen:
+            _sweep(version)
     if failed:
         print(f"no real control plane without {' and '.join(failed)}", file=sys.stderr)
         return 1
