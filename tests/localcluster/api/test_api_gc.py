@@ -294,3 +294,13 @@ async def test_a_namespace_says_what_holds_it(rig: Rig) -> None:
     await rig.api.patch("configmaps", "team", "held", {"metadata": {"finalizers": None}})
     await rig.settle()
     assert rig.cluster.collection(NAMESPACES).get("", "team") is None and not rig.cluster.terminating
+
+
+async def test_a_policy_that_changes_its_mind_spares_the_dependents(rig: Rig) -> None:
+    a = rig.make("a", finalizers=["example.com/hold"], annotations={"note": '"foregroundDeletion"'})
+    rig.delete("a", "Foreground")
+    rig.delete("a", "Orphan")
+    rig.make("b", a)
+    await rig.settle()
+    assert rig.metadata("a")["finalizers"] == ["example.com/hold"]
+    assert "ownerReferences" not in rig.metadata("b")

@@ -124,17 +124,21 @@ def _check_preconditions(resource: Resource, entry: Entry, options: DeleteOption
             why = f"{first} failed: ResourceVersion in precondition: {given}, ResourceVersion in object meta: {version}"
             raise conflict(resource, entry.name, why)
         return
-    if wanted.uid is not None and wanted.uid != entry.uid:
-        why = (
-            f"the UID in the precondition ({wanted.uid}) does not match the UID in record ({entry.uid})."
-            " The object might have been deleted and then recreated"
-        )
-        raise kind_conflict(resource, entry.name, why)
-    if wanted.resource_version is not None and wanted.resource_version != version:
-        why = (
-            f"the ResourceVersion in the precondition ({wanted.resource_version}) does not match the ResourceVersion"
-            f" in record ({version}). The object might have been modified"
-        )
+    check_record(resource, entry, wanted.uid, wanted.resource_version)
+
+
+def check_record(resource: Resource, entry: Entry, uid: str | None, version: str | None) -> None:
+    """409 unless the object has this uid and this version; None is any."""
+    record: tuple[str, str, str] | None = None
+    if uid is not None and uid != entry.uid:
+        record = ("UID", uid, entry.uid)
+        hint = "The object might have been deleted and then recreated"
+    elif version is not None and version != str(entry.version):
+        record = ("ResourceVersion", version, str(entry.version))
+        hint = "The object might have been modified"
+    if record is not None:
+        what, given, found = record
+        why = f"the {what} in the precondition ({given}) does not match the {what} in record ({found}). {hint}"
         raise kind_conflict(resource, entry.name, why)
 
 

@@ -40,7 +40,8 @@ def evict(cluster: Cluster, namespace: str, name: str, eviction: Object, dry_run
             _take(cluster, budget, name, tries_only=options.tries_only)
     check_options(options)
     if not options.tries_only:
-        _check_preconditions(entry, options)
+        if (wanted := options.preconditions) is not None:
+            deletion.check_record(PODS, entry, wanted.uid or None, wanted.resource_version or None)
         marked = _mark(pod, cluster.clock.now())
         if marked != pod:
             entry = cluster.collection(PODS).put(marked, cluster.store.next_version())
@@ -147,24 +148,6 @@ def _forbidden(name: str, why: str, cause: str) -> ApiError:
         "causes": [{"reason": "DisruptionBudget", "message": message}],
     }
     return ApiError(403, "Forbidden", f'poddisruptionbudget.policy "{name}" is forbidden: {why}', details)
-
-
-def _check_preconditions(entry: Entry, options: DeleteOptions) -> None:
-    wanted = options.preconditions
-    if wanted is None:
-        return
-    if wanted.uid and wanted.uid != entry.uid:
-        why = (
-            f"the UID in the precondition ({wanted.uid}) does not match the UID in record ({entry.uid})."
-            " The object might have been deleted and then recreated"
-        )
-        raise deletion.kind_conflict(PODS, entry.name, why)
-    if wanted.resource_version and wanted.resource_version != str(entry.version):
-        why = (
-            f"the ResourceVersion in the precondition ({wanted.resource_version}) does not match the ResourceVersion"
-            f" in record ({entry.version}). The object might have been modified"
-        )
-        raise deletion.kind_conflict(PODS, entry.name, why)
 
 
 def _mark(pod: Object, now: str) -> Object:

@@ -125,12 +125,18 @@ class GarbageCollector:
             self._wake_owners(entry.owners)
 
     def _on_deletion(self, resource: Resource, entry: Entry) -> None:
-        if _FOREGROUND_MARK in entry.raw:
-            place = Place(resource.key, entry.namespace, entry.name)
+        finalizers: list[str] = []
+        if _FOREGROUND_MARK in entry.raw or _ORPHAN_MARK in entry.raw:
+            finalizers = _decode_head(entry.raw).metadata.finalizers
+        place = Place(resource.key, entry.namespace, entry.name)
+        if FOREGROUND in finalizers:
             self._foreground[entry.uid] = place
             self.queue.add(place)
-        elif _ORPHAN_MARK in entry.raw:
-            self.queue.add(Place(resource.key, entry.namespace, entry.name))
+            return
+        self._foreground.pop(entry.uid, None)  # another deletion may have said Orphan since
+        self._begun.discard(entry.uid)
+        if ORPHAN in finalizers:
+            self.queue.add(place)
 
     def _wake_owners(self, owners: tuple[Owner, ...]) -> None:
         for owner in owners:
