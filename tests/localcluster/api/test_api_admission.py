@@ -1,12 +1,15 @@
 """Admission in the server's process: who waits for webhooks, what a hostile one can do, and where Services lead."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from koord.localcluster.api import pods
 from koord.localcluster.api.admission import admission as module
@@ -15,7 +18,7 @@ from koord.localcluster.api.admission.admission import Caller
 from koord.localcluster.api.admission.attributes import GroupVersionResource
 from koord.localcluster.api.admission.celvalues import EvaluationError
 from koord.localcluster.api.admission.definitions import MUTATING, VALIDATING, Rule
-from koord.localcluster.api.admission.expressions import Expression
+from koord.localcluster.api.admission.expressions import Expression, ExpressionError
 from koord.localcluster.api.admission.hooks import rule_matches
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.controllers.running import Controllers
@@ -458,6 +461,57 @@ def test_a_condition_that_costs_too_much_has_no_value() -> None:
     chain = Expression("!" * 4_000 + "object")
     with pytest.raises(EvaluationError):
         chain.evaluate({"object": True})
+
+
+_WORDS = st.sampled_from(
+    [
+        "object",
+        "request",
+        "x",
+        ".",
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        ":",
+        "?",
+        "!",
+        "-",
+        "+",
+        "*",
+        "/",
+        "%",
+        "&&",
+        "||",
+        "==",
+        "<",
+        "in",
+        "has",
+        "size",
+        "all",
+        "map",
+        "true",
+        "null",
+        "1",
+        "2.5",
+        "'a'",
+        '"b"',
+        "r'\\'",
+        "\\",
+        "a",
+    ]
+)
+
+
+@given(st.lists(_WORDS, max_size=25).map(" ".join))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_an_expression_or_none(text: str) -> None:
+    """Nothing but the two errors that are expected, whatever a configuration says."""
+    with contextlib.suppress(ExpressionError, EvaluationError):
+        Expression(text).evaluate({"object": {"a": [1, {"b": "c"}]}, "oldObject": None, "request": {"x": 1}})
 
 
 # --- Services
