@@ -105,7 +105,7 @@ def test_unknown_paths_and_verbs(client: Client, namespace: str) -> None:
         ({"spec": {"containers": [{"name": "a", "image": "i"}] * 2}}, "spec.containers[1].name"),
         (
             {"spec": {"containers": [{"name": "a", "image": "i", "resources": {"limits": {"memory": "-1"}}}]}},
-            "spec.containers[0].resources.limits.memory",
+            "spec.containers[0].resources.limits[memory]",
         ),
         ({"spec": {"containers": [{"name": "a", "image": "i"}], "restartPolicy": "Often"}}, "spec.restartPolicy"),
     ],

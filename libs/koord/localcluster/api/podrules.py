@@ -1,12 +1,17 @@
 """What a pod may be, and what of it may change once it exists."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from koord.localcluster.api.builtin import NAMESPACES, NODES
+from koord.localcluster.api.containerrules import validate_container, validate_volumes
 from koord.localcluster.api.errors import Cause, duplicate, forbidden_value, invalid_value, not_supported, required
-from koord.localcluster.api.validation import name_problem, validate_amounts, validate_labels
+from koord.localcluster.api.validation import name_problem, qualified_name_problem, validate_amounts, validate_labels
 from koord.localcluster.clusterapi import Object
 
+_DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
+_NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 _MUTABLE = (
     "spec.containers[*].image, spec.initContainers[*].image, spec.activeDeadlineSeconds, "
     "spec.terminationGracePeriodSeconds (allow it to be set to 1 if it was previously negative), "
@@ -14,60 +19,65 @@ _MUTABLE = (
 )
 
 
-def validate_pod_spec(spec: Object, path: str) -> list[Cause]:
-    """Containers, restart policy, amounts; `path` is where the spec lies (`spec` or `spec.template.spec`)."""
+def validate_pod_spec(spec: Object, path: str, claims: frozenset[str] = frozenset()) -> list[Cause]:
+    """Containers, volumes, policies, placement; `path` is where the spec lies (`spec` or `spec.template.spec`).
+
+    `claims` are volumes that pods get besides, by a StatefulSet's claim templates.
+    """
     causes: list[Cause] = []
-    containers = spec.get("containers")
-    if not containers:
+    volumes = claims
+    if given := spec.get("volumes"):
+        causes.extend(validate_volumes(given, f"{path}.volumes"))
+        volumes = claims.union(volume.get("name", "") for volume in given)
+    if not spec.get("containers"):
         causes.append(required(f"{path}.containers"))
     names: set[str] = set()
-    for field in ("initContainers", "containers"):
+    for field in ("containers", "initContainers"):
         for i, container in enumerate(spec.get(field) or ()):
-            _validate_container(container, f"{path}.{field}[{i}]", names, causes)
+            causes.extend(validate_container(container, f"{path}.{field}[{i}]", names, volumes))
     policy = spec.get("restartPolicy", "Always")
     if policy not in ("Always", "OnFailure", "Never"):
         causes.append(not_supported(f"{path}.restartPolicy", policy, ("Always", "OnFailure", "Never")))
+    dns = spec.get("dnsPolicy")
+    if dns and dns not in _DNS:
+        causes.append(not_supported(f"{path}.dnsPolicy", dns, _DNS))
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None and not 0 < deadline < 2**31:
+        why = "must be between 1 and 2147483647, inclusive"
+        causes.append(invalid_value(f"{path}.activeDeadlineSeconds", deadline, why))
     if selector := spec.get("nodeSelector"):
         causes.extend(validate_labels(selector, f"{path}.nodeSelector"))
     if overhead := spec.get("overhead"):
         causes.extend(validate_amounts(overhead, f"{path}.overhead"))
     node = spec.get("nodeName")
-    if node and name_problem(NODES, node):
-        causes.append(invalid_value(f"{path}.nodeName", node, str(name_problem(NODES, node))))
-    for i, gate in enumerate(spec.get("schedulingGates") or ()):
-        if not gate.get("name"):
-            causes.append(required(f"{path}.schedulingGates[{i}].name"))
+    if node and (problem := name_problem(NODES, node)):
+        causes.append(invalid_value(f"{path}.nodeName", node, problem))
+    hostname = spec.get("hostname")
+    if hostname and (problem := name_problem(NAMESPACES, hostname)):
+        causes.append(invalid_value(f"{path}.hostname", hostname, problem))
+    if gates := spec.get("schedulingGates"):
+        causes.extend(_validate_gates(gates, f"{path}.schedulingGates"))
     for i, toleration in enumerate(spec.get("tolerations") or ()):
         _validate_toleration(toleration, f"{path}.tolerations[{i}]", causes)
+    for i, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
+        causes.extend(_validate_spread(constraint, f"{path}.topologySpreadConstraints[{i}]"))
+    if affinity := spec.get("affinity"):
+        causes.extend(_validate_affinity(affinity, f"{path}.affinity"))
     return causes
 
 
-def _validate_container(container: Object, path: str, names: set[str], causes: list[Cause]) -> None:
-    name = container.get("name")
-    if not name:
-        causes.append(required(f"{path}.name"))
-    else:
-        # Container names follow the same rule as namespaces: one DNS label.
-        if problem := name_problem(NAMESPACES, name):
-            causes.append(invalid_value(f"{path}.name", name, problem))
-        if name in names:
-            causes.append(duplicate(f"{path}.name", name))
-        names.add(name)
-    if not container.get("image"):
-        causes.append(required(f"{path}.image"))
-    resources = container.get("resources")
-    if resources:
-        for section in ("requests", "limits"):
-            if amounts := resources.get(section):
-                causes.extend(validate_amounts(amounts, f"{path}.resources.{section}"))
-    for i, port in enumerate(container.get("ports") or ()):
-        number = port.get("containerPort")
-        if number is None:
-            causes.append(required(f"{path}.ports[{i}].containerPort"))
-        elif not 0 < number < 65536:
-            causes.append(
-                invalid_value(f"{path}.ports[{i}].containerPort", number, "must be between 1 and 65535, inclusive")
-            )
+def _validate_gates(gates: list[Object], path: str) -> Iterator[Cause]:
+    seen: set[str] = set()
+    for i, gate in enumerate(gates):
+        name = gate.get("name")
+        if not name:
+            yield required(f"{path}[{i}].name")
+            continue
+        if problem := qualified_name_problem(name):
+            yield invalid_value(f"{path}[{i}]", name, problem)
+        if name in seen:
+            yield duplicate(f"{path}[{i}]", name)
+        seen.add(name)
 
 
 def _validate_toleration(toleration: Object, path: str, causes: list[Cause]) -> None:
@@ -77,11 +87,41 @@ def _validate_toleration(toleration: Object, path: str, causes: list[Cause]) -> 
     if effect not in ("", "NoSchedule", "PreferNoSchedule", "NoExecute"):
         causes.append(not_supported(f"{path}.effect", effect, ("NoSchedule", "PreferNoSchedule", "NoExecute")))
     if not toleration.get("key") and operator != "Exists":
-        causes.append(invalid_value(f"{path}.operator", operator, "operator must be Exists when `key` is empty"))
+        why = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        causes.append(invalid_value(f"{path}.operator", operator, why))
     if operator == "Exists" and toleration.get("value"):
         causes.append(
             invalid_value(f"{path}.operator", toleration["value"], "value must be empty when `operator` is 'Exists'")
         )
+    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+        why = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+        causes.append(invalid_value(f"{path}.effect", effect, why))
+
+
+def _validate_spread(constraint: Object, path: str) -> Iterator[Cause]:
+    skew, action = constraint.get("maxSkew", 0), constraint.get("whenUnsatisfiable", "")
+    if skew <= 0:
+        yield invalid_value(f"{path}.maxSkew", skew, "must be greater than zero")
+    if not constraint.get("topologyKey"):
+        yield required(f"{path}.topologyKey", "can not be empty")
+    if action not in _UNSATISFIABLE:
+        yield not_supported(f"{path}.whenUnsatisfiable", action, _UNSATISFIABLE)
+
+
+def _validate_affinity(affinity: Object, path: str) -> Iterator[Cause]:
+    field = "requiredDuringSchedulingIgnoredDuringExecution"
+    needed = (affinity.get("nodeAffinity") or {}).get(field)
+    if needed is None:
+        return
+    path = f"{path}.nodeAffinity.{field}.nodeSelectorTerms"
+    if not needed.get("nodeSelectorTerms"):
+        yield required(path, "must have at least one node selector term")
+    for i, term in enumerate(needed.get("nodeSelectorTerms") or ()):
+        for j, expression in enumerate(term.get("matchExpressions") or ()):
+            operator = expression.get("operator", "")
+            if operator not in _NODE_OPERATORS:
+                where = f"{path}[{i}].matchExpressions[{j}].operator"
+                yield invalid_value(where, operator, "not a valid selector operator")
 
 
 def validate_pod(pod: Object) -> list[Cause]:
@@ -94,11 +134,18 @@ def validate_pod(pod: Object) -> list[Cause]:
 
 def validate_template(obj: Object) -> list[Cause]:
     """The rules of a workload: its pod template's."""
-    template = obj.get("spec", {}).get("template")
+    own = obj.get("spec", {})
+    template = own.get("template")
     spec = template.get("spec") if isinstance(template, dict) else None
     if not isinstance(spec, dict):
         return [required("spec.template.spec.containers")]
-    return validate_pod_spec(spec, "spec.template.spec")
+    return validate_pod_spec(spec, "spec.template.spec", claim_names(own))
+
+
+def claim_names(spec: Object) -> frozenset[str]:
+    """The volumes that a StatefulSet's pods get by its claim templates."""
+    claims = spec.get("volumeClaimTemplates") or ()
+    return frozenset((claim.get("metadata") or {}).get("name", "") for claim in claims)
 
 
 def validate_pod_change(new: Object, old: Object) -> list[Cause]:

@@ -5,8 +5,22 @@ from koord.localcluster.api.admission.rules import validate_mutating, validate_v
 from koord.localcluster.api.budgetrules import validate_budget
 from koord.localcluster.api.crdrules import validate_crd
 from koord.localcluster.api.errors import Cause, forbidden_value, invalid_value, required
+from koord.localcluster.api.kindrules import (
+    validate_claim,
+    validate_config_map,
+    validate_lease,
+    validate_quota,
+    validate_secret,
+    validate_service,
+)
 from koord.localcluster.api.podrules import validate_pod, validate_pod_change, validate_pod_spec, validate_template
 from koord.localcluster.api.validation import ChangeValidator, Validator, validate_node
+from koord.localcluster.api.workloadrules import (
+    validate_cronjob,
+    validate_deployment,
+    validate_job,
+    validate_replicas,
+)
 from koord.localcluster.clusterapi import Object
 
 _SYSTEM_PRIORITY = 1_000_000_000
@@ -71,11 +85,18 @@ VALIDATORS: dict[str, Validator] = {
     "podtemplates": _validate_pod_template,
     "nodes": validate_node,
     "events": _validate_event,
-    "jobs.batch": validate_template,
-    "deployments.apps": validate_template,
-    "replicasets.apps": validate_template,
-    "statefulsets.apps": validate_template,
-    "daemonsets.apps": validate_template,
+    "services": validate_service,
+    "configmaps": validate_config_map,
+    "secrets": validate_secret,
+    "resourcequotas": validate_quota,
+    "persistentvolumeclaims": validate_claim,
+    "leases.coordination.k8s.io": validate_lease,
+    "cronjobs.batch": validate_cronjob,
+    "jobs.batch": validate_job,
+    "deployments.apps": validate_deployment,
+    "replicasets.apps": validate_replicas("replicaset"),
+    "statefulsets.apps": validate_replicas("statefulset"),
+    "daemonsets.apps": validate_replicas("daemonset"),
     "poddisruptionbudgets.policy": validate_budget,
     "priorityclasses.scheduling.k8s.io": _validate_priority_class,
     "customresourcedefinitions.apiextensions.k8s.io": validate_crd,
@@ -86,6 +107,11 @@ CHANGE_VALIDATORS: dict[str, ChangeValidator] = {
     "pods": validate_pod_change,
     "podtemplates": lambda new, old: _validate_pod_template(new),
     "nodes": _node_change,
+    "services": lambda new, old: validate_service(new),
+    "configmaps": lambda new, old: validate_config_map(new),
+    "secrets": lambda new, old: validate_secret(new),
+    "leases.coordination.k8s.io": lambda new, old: validate_lease(new),
+    "resourcequotas": lambda new, old: validate_quota(new),
     "jobs.batch": _job_change,
     "deployments.apps": _template_change,
     "replicasets.apps": _template_change,

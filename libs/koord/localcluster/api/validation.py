@@ -18,19 +18,23 @@ _value = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?").fullmatch
 
 _SUBDOMAIN_RULE = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    "end with an alphanumeric character"
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
 _LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
-    "an alphanumeric character"
+    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
 _NAME_RULE = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character"
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
 _VALUE_RULE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end with an alphanumeric character"
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
+    "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 _ANNOTATION_BYTES = 256 * 1024
 _LABEL_NAMES = {"namespaces", "services"}
@@ -72,6 +76,11 @@ def _key_ok(key: str) -> bool:
             _known_keys.clear()
         _known_keys[key] = ok
     return ok
+
+
+def qualified_name_problem(name: str) -> str | None:
+    """Why a qualified name (`domain/name`) is not allowed, or None."""
+    return None if _key_ok(name) else _NAME_RULE
 
 
 def _value_ok(value: str) -> bool:
@@ -204,7 +213,7 @@ def validate_amounts(amounts: Object, path: str) -> Iterable[Cause]:
         if not _key_ok(name):
             yield invalid_value(path, name, _NAME_RULE)
         elif problem := amount_problem(amount):
-            yield invalid_value(f"{path}.{name}" if "/" not in name else f"{path}[{name}]", amount, problem)
+            yield invalid_value(f"{path}[{name}]", str(amount), problem)
 
 
 def validate_node(node: Object) -> list[Cause]:
