@@ -471,4 +471,4 @@ def _desired_differs(resource: Resource, old: Object, new: Object) -> bool:
         return bool(old.get("spec") != new.get("spec") or old.get("webhooks") != new.get("webhooks"))
     ignored = ("metadata", "status") if resource.status else ("metadata",)
     names = (old.keys() | new.keys()).difference(ignored)
-    return any(not equal(old.get(name), new.get(name)) for name in names)
+    return any(name not in old or name not in new or not equal(old[name], new[name]) for name in names)

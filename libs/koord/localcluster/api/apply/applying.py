@@ -134,12 +134,15 @@ def apply_patch(cluster: "Cluster", asked: Apply, config: Object, *, dry_run: bo
     stored["metadata"].pop("managedFields", None)
     live = stored if route.outward is None else route.outward(stored)
     live["metadata"].pop("managedFields", None)
+    had = managed
     if not managed:
         # Nobody's so far: what is there belongs to whoever was before.
         earlier = Writer(BEFORE_FIRST_APPLY, route.api_version)
         before = write_of(resource, earlier, cluster.clock.now(), subresource=asked.subresource)
         managed = update(births.zero(resource, route.api_version), live, {}, before)
     new, managed = _applied(asked, live, config, managed, write)
+    if new is None and managed == had:
+        return entry.raw, False
     new = copy.deepcopy(live if new is None else new)
     _check_place(asked, new)
     uid = new["metadata"].get("uid")

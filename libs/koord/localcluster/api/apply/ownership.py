@@ -150,7 +150,8 @@ def at_creation(resource: Resource, obj: Object, given: Any, by: By, now: str) -
         return by.entries or None, None
     sent = _usable(given)
     if sent is None and may_be_untracked(resource):
-        return None, shared(Writers(by.manager, by.version))
+        # Who creates an object that says nothing owns nothing of it, and nobody ever will until somebody applies.
+        return None, shared(Writers(by.manager, by.version)) if _says_something(resource, obj) else None
     write = write_of(resource, by, now)
     try:
         managed = update(births.zero(resource, by.version), obj, sent or {}, write)
@@ -161,6 +162,19 @@ def at_creation(resource: Resource, obj: Object, given: Any, by: By, now: str) -
     if made and mine is not None:
         managed[write.owner] = mine._replace(fields=without(mine.fields, made))
     return encode({key: owned for key, owned in managed.items() if owned.fields}), None
+
+
+def _says_something(resource: Resource, obj: Object) -> bool:
+    """Whether a new object has anything that its creator can own."""
+    for key, value in obj.items():
+        if key == "metadata":
+            if any(field in value for field in _OWNABLE):
+                return True
+        elif key == "status" and resource.status:
+            continue
+        elif key not in ("apiVersion", "kind") and (resource.custom or value):
+            return True
+    return False
 
 
 def given_anew(resource: Resource, old: Object, writers: Writers | None, given: Any, subresource: str) -> Any:
@@ -204,6 +218,8 @@ def at_change(
         if after is not None:
             return None, after
     managed = sent if sent is not None else current(resource, old, writers)
+    if not managed:
+        return None, None
     try:
         managed = update(_plain(old), _plain(new), managed, write_of(resource, by, now, subresource=subresource))
     except TypedError:
