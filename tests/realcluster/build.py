@@ -264,6 +264,12 @@ def _extra(module: Module, extra: Extra, parts: Path) -> bool:
 
 def _link(file: Path) -> None:
     folder().mkdir(parents=True, exist_ok=True)
+    if file.is_dir():
+        # A folder is made anew: kubectl does not follow a link to one.
+        place = folder() / file.name
+        place.unlink() if place.is_symlink() else shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(file, place)
+        return
     temporary = folder() / f".{file.name}.{os.getpid()}"
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(Path("..") / file.relative_to(cache()))
