@@ -346,7 +346,9 @@ async def test_old_managers_are_joined(maps: Maps, client: Client) -> None:
 
 async def test_a_pod_belongs_to_its_maker_but_for_what_the_server_adds(client: Client, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods"
+    dry = await client.post(path, pod("p"), fieldManager="maker", dryRun="All")
     made = await client.post(path, pod("p"), fieldManager="maker")
+    assert owners(dry.body) == owners(made.body)
     spec = {
         "f:automountServiceAccountToken",
         "f:containers",

@@ -11,7 +11,7 @@ from koord.localcluster.api.admission.callers import OPERATIONS, caller_of
 from koord.localcluster.api.apply.applying import Apply, apply_patch, read_configuration
 from koord.localcluster.api.apply.options import OWN_AGENTS, applier_of, manager_of
 from koord.localcluster.api.apply.ownership import may_be_untracked, shown
-from koord.localcluster.api.apply.writers import Writer
+from koord.localcluster.api.apply.writers import Writer, Writers
 from koord.localcluster.api.builtin import CRDS, NAMESPACES, PODS
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.deleteoptions import DeleteOptions, options_of
@@ -151,6 +151,8 @@ class ObjectHandlers:
         by = Writer(manager_of(request.query, request.user_agent, "Create"), target.route.api_version)
         dry_run = request.query.dry_run
         raw = self._cluster.create(resource, target.namespace, obj, dry_run=dry_run, report=report, by=by)
+        if dry_run and view is View.OBJECT and may_be_untracked(resource) and b'"managedFields"' not in raw:
+            raw = encode(shown(resource, decode_raw(raw), Writers(by.manager, by.version)))
         return self._written(request, target, raw, view, 201)
 
     def _replace(self, request: Request, target: Target, subresource: str | None = None) -> Response:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from koord.localcluster.api.apply.fieldsets import Fields, at, union
+from koord.localcluster.api.apply.fieldsets import Fields, at, difference, union
 from koord.localcluster.api.resources import Resource
 
 Object = dict[str, Any]
@@ -108,7 +108,8 @@ def server_made(resource: Resource, obj: Object) -> Fields:
         case "namespaces":
             return at("spec")
         case "services":
-            return _SERVICE_FIELDS
+            headless = (obj.get("spec") or {}).get("clusterIP") == "None"
+            return difference(_SERVICE_FIELDS, at("spec", "clusterIP")) if headless else _SERVICE_FIELDS
         case "persistentvolumeclaims":
             return _CLAIM_FIELDS
         case "nodes":
