@@ -15,7 +15,7 @@ import pytest
 
 from tests.conformance.client import Client, until
 from tests.conformance.rig import Kubectl, unique
-from tests.conformance.servers import KUBECTL, Server, chosen, embedded, from_kubeconfig
+from tests.conformance.servers import KUBECTL, Server, chosen, embedded, forget, from_kubeconfig
 
 
 @pytest.fixture(scope="session", params=chosen())
@@ -29,6 +29,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield from_kubeconfig("real", Path(given), folder)
     else:
         plane = request.getfixturevalue("control_plane")
+        forget(plane.etcd.urls[0], plane.etcd.tls)
         yield from_kubeconfig("real", Path(plane.kubeconfig), folder)
 
 
@@ -70,6 +71,47 @@ async def node(client: Client) -> AsyncIterator[str]:
     assert (await client.patch(f"/api/v1/nodes/{name}/status", status)).status == 200
     yield name
     await client.delete(f"/api/v1/nodes/{name}")
+
+
+@pytest.fixture
+async def crews(client: Client, namespace: str) -> AsyncIterator[str]:
+    """The path of a custom resource with status and scale, in the test's namespace."""
+    group = f"{unique('g')}.koord.test"
+    count = {"type": "integer", "minimum": 0}
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": {"type": "object", "properties": {"size": count, "note": {"type": "string"}}},
+            "status": {"type": "object", "properties": {"size": count, "selector": {"type": "string"}}},
+        },
+    }
+    scale = {
+        "specReplicasPath": ".spec.size",
+        "statusReplicasPath": ".status.size",
+        "labelSelectorPath": ".status.selector",
+    }
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}, "scale": scale},
+    }
+    names = {"plural": "crews", "kind": "Crew", "singular": "crew", "listKind": "CrewList"}
+    body = {
+        "metadata": {"name": f"crews.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    assert (await client.post(definitions, body)).status == 201
+    path = f"/apis/{group}/v1/namespaces/{namespace}/crews"
+
+    async def served() -> bool:
+        return (await client.get(path)).status == 200
+
+    await until(served)
+    yield path
+    await client.delete(f"{definitions}/crews.{group}")
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,11 @@
 """Sub-resources: status apart from spec, scale, binding and all its refusals."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from tests.conformance.client import STRATEGIC, Answer, Client, until
-from tests.conformance.rig import pod, unique
+from tests.conformance.client import STRATEGIC, Answer, Client
+from tests.conformance.rig import pod
 
 
 @pytest.fixture
@@ -92,47 +91,6 @@ async def test_the_scale_of_a_deployment(client: Client, namespace: str) -> None
     refused(other, 400, "BadRequest", "the name of the object (e) does not match the name on the URL (d)")
     assert (await client.get(f"{path}/none/scale")).status == 404
     assert (await client.request("DELETE", f"{path}/d/scale")).status == 405
-
-
-@pytest.fixture
-async def crews(client: Client, namespace: str) -> AsyncIterator[str]:
-    """The path of a custom resource with status and scale, in the test's namespace."""
-    group = f"{unique('g')}.koord.test"
-    count = {"type": "integer", "minimum": 0}
-    schema = {
-        "type": "object",
-        "properties": {
-            "spec": {"type": "object", "properties": {"size": count, "note": {"type": "string"}}},
-            "status": {"type": "object", "properties": {"size": count, "selector": {"type": "string"}}},
-        },
-    }
-    scale = {
-        "specReplicasPath": ".spec.size",
-        "statusReplicasPath": ".status.size",
-        "labelSelectorPath": ".status.selector",
-    }
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}, "scale": scale},
-    }
-    names = {"plural": "crews", "kind": "Crew", "singular": "crew", "listKind": "CrewList"}
-    body = {
-        "metadata": {"name": f"crews.{group}"},
-        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
-    }
-    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    assert (await client.post(definitions, body)).status == 201
-    path = f"/apis/{group}/v1/namespaces/{namespace}/crews"
-
-    async def served() -> bool:
-        return (await client.get(path)).status == 200
-
-    await until(served)
-    yield path
-    await client.delete(f"{definitions}/crews.{group}")
 
 
 async def test_status_and_scale_of_a_custom_resource(client: Client, crews: str) -> None:

@@ -33,7 +33,7 @@ def refused(answer: Answer, status: int, reason: str, message: str, **details: A
 
 
 async def test_a_created_object_is_complete(client: Client, maps: str, namespace: str) -> None:
-    sent = {"metadata": {"name": "c", "labels": {}, "uid": "mine", "creationTimestamp": None}}
+    sent: dict[str, Any] = {"metadata": {"name": "c", "labels": {}, "uid": "mine", "creationTimestamp": None}}
     made = await client.post(maps, {**sent, "data": {"a": "b"}})
     assert made.status == 201
     metadata = made.body["metadata"]
