@@ -53,7 +53,7 @@ async def pair(control_plane: Any, tmp_path: Path) -> AsyncIterator[Pair]:
         for client in pair[:2]:
             await _prepare(client, pair.namespace)
         yield pair
-        await pair.theirs.delete(f"/api/v1/namespaces/{pair.namespace}")
+        await _clean(pair.theirs, pair.namespace)
         for session in sessions:
             await session.close()
 
@@ -72,6 +72,16 @@ async def _prepare(client: Client, namespace: str) -> None:
         return all(served) and (client.server.embedded or account.status == 200)
 
     await until(ready)
+
+
+async def _clean(client: Client, namespace: str) -> None:
+    """Delete the namespace and let go of what finalizers hold in it."""
+    await client.delete(f"/api/v1/namespaces/{namespace}")
+    for kind in KINDS.values():
+        path = f"{kind.prefix}/namespaces/{namespace}/{kind.plural}"
+        for obj in (await client.get(path)).body["items"]:
+            if obj["metadata"].get("finalizers"):
+                await client.patch(f"{path}/{obj['metadata']['name']}", {"metadata": {"finalizers": None}})
 
 
 async def _send(client: Client, kind: Kind, path: str, step: Step, name: str) -> Answer:
