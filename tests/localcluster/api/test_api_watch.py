@@ -209,7 +209,8 @@ def test_a_collection_as_it_was(plain: Cluster) -> None:
         if entry is None:
             plain.create(maps, "default", {"metadata": {"name": name}, "data": {"n": str(number)}})
         elif step % 3:
-            plain.patch(maps, "default", name, lambda obj, number=number: {**obj, "data": {"n": str(number)}})
+            changed = {**decode(entry), "data": {"n": str(number)}}
+            plain.replace(maps, "default", name, changed)
         else:
             plain.remove(maps, entry, decode(entry))
         states.append((plain.store.version, [(e.name, e.raw) for e in plain.collection(maps).entries("default")]))
