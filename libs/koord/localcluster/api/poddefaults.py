@@ -179,7 +179,7 @@ def _tolerates(toleration: Object, key: Any) -> bool:
 
 
 def qos_class(spec: Object) -> str:
-    """`Guaranteed`, `Burstable` or `BestEffort`: by cpu and memory of all containers, or of the pod if it has its own."""
+    """`Guaranteed`, `Burstable` or `BestEffort`: by cpu and memory of all containers, or of the pod if it has any."""
     whole = spec.get("resources") or {}
     parts = [whole] if whole.get("limits") or whole.get("requests") else None
     if parts is None:
