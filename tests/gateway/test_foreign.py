@@ -119,10 +119,14 @@ async def test_a_node_that_the_ledger_does_not_know_is_refused(bed: Bed) -> None
     assert response["status"]["message"].startswith("node n3 has not the room (")
 
 
-async def test_a_closed_ledger_stops_nobody(bed: Bed) -> None:
+async def test_a_closed_ledger_stops_nobody_unless_required(bed: Bed) -> None:
     pod = await bed.kube.pod("theirs")
     await bed.observer.shut(bed.epoch)
     assert (await bed.ask(pod, "n1"))["allowed"]
+    bed.foreign._required = True
+    response = await bed.ask(pod, "n1")
+    assert not response["allowed"], "unless it has to be claimed"
+    assert "try again" in response["status"]["message"]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"request": {"name": 7}}', b"[" * 100_000])

@@ -48,11 +48,11 @@ def pod(scheduler: str, number: int) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
-@pytest.mark.parametrize("bindings", ["claim", "observe"])
+@pytest.mark.parametrize("bindings", ["require", "observe"])
 async def test_two_schedulers_on_the_same_nodes(
     make_control_plane: MakeControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str], bindings: str
 ) -> None:
-    """Claimed in the ledger before they are made, no Binding finds a node full. Only observed, some may: the kubelet
+    """Claimed in the ledger before it is made, no Binding finds a node full. Only observed, some may: the kubelet
     refuses what comes last, and what runs fits."""
     config = tmp_path / "settings.yaml"
     config.write_text(f"gateway: {{foreign_bindings: {bindings}}}\n")
@@ -68,7 +68,7 @@ async def test_two_schedulers_on_the_same_nodes(
             for number in range(NODES):
                 await api.create("nodes", None, node(number))
             await until(lambda: _all_ready(api), 60)
-            if bindings == "claim":
+            if bindings == "require":
                 await until(lambda: _asked(api), 60)
             gate = asyncio.Semaphore(16)
 
@@ -85,7 +85,7 @@ async def test_two_schedulers_on_the_same_nodes(
     with capsys.disabled():
         late = Counter(name.partition("-")[0] for name, _, _ in races)
         print(f"\n{bindings}: {2 * PODS} pods, room for {ROOM}: bindings into a full node: {dict(late) or 'none'}")
-    if bindings == "claim":
+    if bindings == "require":
         assert not races
     assert running == {f"small-{number:03d}": CPUS for number in range(NODES)}
 

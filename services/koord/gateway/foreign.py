@@ -5,7 +5,7 @@ both may take the last room of a node. With this the API server asks (a validati
 foreign Binding is made; it is allowed if the ledger has the room, and holds it from then on. The claim ends as every
 other: OBSERVED when the pod is seen on its node, else when its lease is over.
 
-What cannot be judged is allowed: another scheduler must not stand still because koord does.
+What cannot be judged is allowed, for another scheduler must not stand still because koord does; unless it is required.
 """
 
 import itertools
@@ -89,9 +89,13 @@ _pod = msgspec.json.Decoder(Pod)
 
 
 class ForeignBindings:
-    """Answers AdmissionReviews. ``lease_s`` is that of the ledger's claims."""
+    """Answers AdmissionReviews.
 
-    def __init__(self, api: Api, ledger: ClaimingLedger, lease_s: float) -> None:
+    ``lease_s`` is that of the ledger's claims; ``required``: what is not judged is refused.
+    """
+
+    def __init__(self, api: Api, ledger: ClaimingLedger, lease_s: float, *, required: bool = False) -> None:
+        self._required = required
         self._api = api
         self._ledger = ledger
         self._lease_s = lease_s
@@ -108,8 +112,7 @@ class ForeignBindings:
             verdict = await self._judge(request)
         except (ApiUnavailable, LedgerUnavailable, LedgerRefused, QuantityError, msgspec.MsgspecError) as error:
             log.warning("a foreign Binding is not judged", pod=f"{request.namespace}/{request.name}", error=str(error))
-            metrics.FOREIGN.labels("not judged").inc()
-            verdict = Verdict(True)
+            verdict = self._not_judged()
         response: dict[str, object] = {"uid": request.uid, "allowed": verdict.allowed}
         if not verdict.allowed:
             response["status"] = {"code": 409, "reason": "Conflict", "message": verdict.message}
@@ -146,8 +149,11 @@ class ForeignBindings:
         if claimed.status == "conflict":
             metrics.FOREIGN.labels("refused").inc()
             return Verdict(False, _why(node, claimed.shorts))
+        return self._not_judged() if claimed.status in ("closed", "epoch") else Verdict(True)
+
+    def _not_judged(self) -> Verdict:
         metrics.FOREIGN.labels("not judged").inc()
-        return Verdict(True)
+        return Verdict(not self._required, "the ledger of koord cannot say what is taken; try again")
 
     def _forget(self, now: float) -> None:
         """Claims whose lease is over are nobody's; what was observed needs no memory either."""

@@ -124,16 +124,18 @@ class Gateway:
     async def _hooks(self, api: Api) -> WebhookServer | None:
         """Where the API server asks about foreign Bindings, if it is to."""
         settings, common = self._settings, self._host.common
-        if settings.foreign_bindings != "claim":
+        if settings.foreign_bindings == "observe":
             return None
         # A claim must outlast the request that it is made for.
         lease_s = settings.api_timeout_s
         ledger = await Ledger.connect(common.redis.url, common.cluster, f"{self._host.incarnation}-f", lease_s=lease_s)
+        required = settings.foreign_bindings == "require"
         hooks = WebhookServer(
             api,
-            ForeignBindings(api, ledger, lease_s),
+            ForeignBindings(api, ledger, lease_s, required=required),
             settings.webhook_host,
             settings.webhook_port,
+            required=required,
             on_stop=ledger.close,
         )
         await hooks.start()

@@ -1,7 +1,8 @@
 """Where the API server asks about foreign Bindings: HTTPS with a certificate of this process' own, and how it is told.
 
 The leader registers itself, and the certificate with it, so there is no Secret and no Service to keep; whoever leads
-next replaces both. ``failurePolicy`` is Ignore: who binds waits two seconds at most for a koord that is away.
+next replaces both. Who binds waits two seconds at most for a koord that is away, and then goes on; or fails, where it
+is required.
 """
 
 import asyncio
@@ -40,8 +41,16 @@ class WebhookServer:
     """
 
     def __init__(
-        self, api: Api, reviews: ForeignBindings, host: str, port: int, on_stop: Callable[[], Awaitable[None]]
+        self,
+        api: Api,
+        reviews: ForeignBindings,
+        host: str,
+        port: int,
+        *,
+        required: bool,
+        on_stop: Callable[[], Awaitable[None]],
     ) -> None:
+        self._required = required
         self._on_stop = on_stop
         self._api = api
         self._reviews = reviews
@@ -113,7 +122,7 @@ class WebhookServer:
             "clientConfig": {"url": self.url, "caBundle": b64encode(self._ca).decode()},
             "rules": [rule],
             "matchConditions": [others],
-            "failurePolicy": "Ignore",
+            "failurePolicy": "Fail" if self._required else "Ignore",
             "sideEffects": "NoneOnDryRun",
             "timeoutSeconds": _TIMEOUT_S,
             "admissionReviewVersions": ["v1"],
