@@ -50,7 +50,8 @@ class Extra:
 class Module:
     """A folder below `go/`: what is built of it, and the required module that it is about.
 
-    Programs made of Kubernetes' parts tell Kubernetes' version (`tells_kubernetes`).
+    Programs made of Kubernetes' parts tell Kubernetes' version (`tells_kubernetes`). They are linked into the folder
+    `place`, with the programs `borrows` of `bin`.
     """
 
     name: str
@@ -58,6 +59,8 @@ class Module:
     programs: tuple[Program, ...]
     tells_kubernetes: bool = True
     extras: tuple[Extra, ...] = ()
+    place: str = "bin"
+    borrows: tuple[str, ...] = ()
 
 
 MODULES = (
@@ -121,15 +124,31 @@ class BuildError(Exception):
     """The go command failed; carries the end of what it said."""
 
 
+OLDEST = Module(
+    "oldest",
+    "k8s.io/kubernetes",
+    (
+        Program("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", needed=True),
+        Program("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+        Program("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    ),
+    place="oldest",
+    borrows=("etcd",),
+)
+"""The oldest release that builds with the Go that the newest one needs; built only when asked for by name."""
+
+ALL = (*MODULES, OLDEST)
+
+
 def cache() -> Path:
     """The folder of all builds."""
     named = os.environ.get("KOORD_REALCLUSTER_CACHE")
     return Path(named) if named else ROOT / ".realcluster"
 
 
-def folder() -> Path:
-    """Links to the programs of the present modules."""
-    return cache() / "bin"
+def folder(module: Module = MODULES[0]) -> Path:
+    """Links to the programs of a module as it is at present."""
+    return cache() / module.place
 
 
 def environment() -> dict[str, str]:
@@ -227,7 +246,9 @@ def build(module: Module, version: str) -> list[str]:
         for program in module.programs:
             _say(program.name, required_version(module, program.module), "there")
     for file in place.iterdir():
-        _link(file)
+        _link(module, file)
+    for name in module.borrows:
+        _link(module, cache() / (folder() / name).readlink().relative_to(".."))
     return missing
 
 
@@ -262,23 +283,24 @@ def _extra(module: Module, extra: Extra, parts: Path) -> bool:
     return bool(files)
 
 
-def _link(file: Path) -> None:
-    folder().mkdir(parents=True, exist_ok=True)
+def _link(module: Module, file: Path) -> None:
+    folder(module).mkdir(parents=True, exist_ok=True)
     if file.is_dir():
         # A folder is made anew: kubectl does not follow a link to one.
-        place = folder() / file.name
+        place = folder(module) / file.name
         place.unlink() if place.is_symlink() else shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(file, place)
         return
-    temporary = folder() / f".{file.name}.{os.getpid()}"
+    temporary = folder(module) / f".{file.name}.{os.getpid()}"
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(Path("..") / file.relative_to(cache()))
-    temporary.rename(folder() / file.name)
+    temporary.rename(folder(module) / file.name)
 
 
 def _sweep(version: str) -> None:
     """Drop builds of module files that are no more, each a few hundred megabytes."""
-    kept = {"bin", *(key(module, version) for module in MODULES), *(f"{module.name}-incomplete" for module in MODULES)}
+    kept = {module.place for module in ALL} | {f"{module.name}-incomplete" for module in ALL}
+    kept |= {key(module, version) for module in ALL}
     for place in cache().iterdir():
         if place.is_dir() and place.name not in kept:
             shutil.rmtree(place, ignore_errors=True)
@@ -294,12 +316,12 @@ def _say(name: str, version: str, what: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build what was asked for, by default all modules; the exit code."""
     parser = argparse.ArgumentParser(description="Build a real control plane for the tests.")
-    parser.add_argument("modules", nargs="*", metavar="module", help="of " + ", ".join(one.name for one in MODULES))
+    parser.add_argument("modules", nargs="*", metavar="module", help="of " + ", ".join(one.name for one in ALL))
     chosen = parser.parse_args(arguments).modules
-    unknown = [name for name in chosen if name not in {module.name for module in MODULES}]
+    unknown = [name for name in chosen if name not in {module.name for module in ALL}]
     if unknown:
         parser.error(f"no such module: {', '.join(unknown)}")
-    modules = [module for module in MODULES if module.name in chosen or not chosen]
+    modules = [module for module in ALL if module.name in chosen or (not chosen and module in MODULES)]
     try:
         version = go_version(max(needed_go(module) for module in modules))
     except GoMissing as missing:
