@@ -68,7 +68,9 @@ def check_options(options: DeleteOptions) -> None:
 
 def given_options(options: DeleteOptions) -> Object:
     """What was given, as it is written."""
-    given = {name: value for name, value in msgspec.to_builtins(options).items() if value is not None and name != "kind"}
+    given = {
+        name: value for name, value in msgspec.to_builtins(options).items() if value is not None and name != "kind"
+    }
     if "preconditions" in given:
         given["preconditions"] = {name: value for name, value in given["preconditions"].items() if value is not None}
     return given
