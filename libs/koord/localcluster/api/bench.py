@@ -196,7 +196,8 @@ class _Client:
     def _head(self, call: _Call) -> bytes:
         return (
             f"{call.method} {call.path} HTTP/1.1\r\nHost: bench\r\nUser-Agent: koord-bench\r\n"
-            f"Authorization: Bearer {self._token}\r\nContent-Type: {call.content_type}\r\nContent-Length: {len(call.body)}\r\n\r\n"
+            f"Authorization: Bearer {self._token}\r\nContent-Type: {call.content_type}\r\n"
+            f"Content-Length: {len(call.body)}\r\n\r\n"
         ).encode()
 
     def _cpu_s(self) -> float:
