@@ -1,65 +1,23 @@
 """Bindings of other schedulers, judged by the ledger: what the API server asks before it makes them."""
 
-import json
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from koord.accounting.takes import pod_takes
-from koord.gateway.api import Api
-from koord.gateway.foreign import ForeignBindings
+from koord.gateway.leanclient import Response
 from koord.ledger.client import Ledger
-from koord.ledger.model import ClaimRequest, Member, NodeSeen, PodSeen
-from tests.gateway.conftest import Kube
-
-
-class Bed:
-    def __init__(self, kube: Kube, foreign: ForeignBindings, koord: Ledger, observer: Ledger, epoch: int) -> None:
-        self.kube = kube
-        self.foreign = foreign
-        self.koord = koord
-        self.observer = observer
-        self.epoch = epoch
-
-    async def ask(self, pod: dict[str, Any], node: str, **request: Any) -> dict[str, Any]:
-        """The answer to the API server's question about one Binding."""
-        name, namespace = pod["metadata"]["name"], self.kube.namespace
-        binding = {"metadata": {"name": name, "namespace": namespace}, "target": {"kind": "Node", "name": node}}
-        asked = {"uid": "r-1", "name": name, "namespace": namespace, "object": binding, **request}
-        body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked})
-        review = json.loads(await self.foreign.answer(body.encode()))
-        assert (review["kind"], review["response"]["uid"]) == ("AdmissionReview", "r-1")
-        response: dict[str, Any] = review["response"]
-        return response
-
-    async def cpu(self, node: str) -> tuple[int, int]:
-        """Milli-cpu used and held."""
-        item = (await self.koord.items(f"node/{node}"))[f"node/{node}"]
-        return item.used.get("cpu", 0), item.held.get("cpu", 0)
-
-    async def take(self, pod: dict[str, Any], node: str) -> None:
-        """Claim room for a pod of koord's."""
-        takes = pod_takes({"cpu": 1000}, node, (), unit_owned=True)
-        member = Member(pod["metadata"]["uid"], self.kube.namespace, pod["metadata"]["name"], node, takes)
-        [answer] = await self.koord.claim([ClaimRequest(f"{self.koord.incarnation}-{member.uid}", (member,))])
-        assert answer.status == "ok"
+from koord.ledger.model import PodSeen, Settled
+from tests.gateway.conftest import Kube, until
+from tests.gateway.foreignbed import Bed, opened
 
 
 @pytest.fixture
-async def bed(api: Api, kube: Kube, redis_url: str, cluster: str) -> AsyncIterator[Bed]:
-    """Nodes of 2 and of 8 cpu in an open ledger."""
-    ledgers = [await Ledger.connect(redis_url, cluster, name) for name in ("g-f", "s", "r")]
-    asking, koord, observer = ledgers
-    epoch = await observer.lead("reconciler")
-    rooms = [NodeSeen(f"node/{name}", {"cpu": cpu, "pods": 110}, "1") for name, cpu in (("n1", 2000), ("n2", 8000))]
-    await observer.observe(rooms, role_epoch=epoch)
-    await observer.open(epoch)
-    for ledger in ledgers:
-        await ledger.status()
-    yield Bed(kube, ForeignBindings(api, asking, 60.0), koord, observer, epoch)
-    for ledger in ledgers:
-        await ledger.close()
+async def bed(kube: Kube, redis_url: str, cluster: str) -> AsyncIterator[Bed]:
+    async with opened(kube, redis_url, cluster) as bed:
+        yield bed
 
 
 async def test_what_has_room_is_held_until_it_is_seen_on_its_node(bed: Bed) -> None:
@@ -76,7 +34,7 @@ async def test_what_has_room_is_held_until_it_is_seen_on_its_node(bed: Bed) -> N
 async def test_what_koord_has_claimed_is_not_there_for_others(bed: Bed) -> None:
     ours = [await bed.kube.pod(f"ours-{number}") for number in range(2)]
     for pod in ours:
-        await bed.take(pod, "n1")
+        assert (await bed.take(pod, "n1")).status == "ok"
     theirs = await bed.kube.pod("theirs")
     response = await bed.ask(theirs, "n1")
     assert not response["allowed"]
@@ -92,8 +50,9 @@ async def test_the_other_way_round_koord_is_refused(bed: Bed) -> None:
     for number in range(2):
         assert (await bed.ask(await bed.kube.pod(f"theirs-{number}"), "n1"))["allowed"]
     ours = await bed.kube.pod("ours")
-    with pytest.raises(AssertionError):
-        await bed.take(ours, "n1")
+    assert (await bed.take(ours, "n1")).status == "conflict"
+    wounding = await bed.take(ours, "n1", priority=1000, group="gang", wound=True)
+    assert wounding.status == "conflict", "whatever its rank: their Bindings may be under way"
 
 
 async def test_asked_again_it_holds_once_and_elsewhere_only_there(bed: Bed) -> None:
@@ -103,6 +62,89 @@ async def test_asked_again_it_holds_once_and_elsewhere_only_there(bed: Bed) -> N
     assert await bed.cpu("n1") == (0, 1000)
     assert (await bed.ask(pod, "n2"))["allowed"]
     assert (await bed.cpu("n1"), await bed.cpu("n2")) == ((0, 0), (0, 1000))
+
+
+async def test_the_next_leader_knows_what_this_one_allowed(bed: Bed) -> None:
+    pod = await bed.kube.pod("theirs")
+    assert (await bed.ask(pod, "n1"))["allowed"]
+    await bed.lead("g2")
+    assert (await bed.ask(pod, "n1", required=True))["allowed"]
+    assert await bed.cpu("n1") == (0, 1000)
+    assert (await bed.ask(pod, "n2"))["allowed"]
+    assert (await bed.cpu("n1"), await bed.cpu("n2")) == ((0, 0), (0, 1000)), "held where it was asked for last"
+
+
+async def test_where_claims_are_required_an_earlier_binding_is_outlived(bed: Bed) -> None:
+    pod = await bed.kube.pod("theirs")
+    assert (await bed.ask(pod, "n1", required=True))["allowed"]
+    response = await bed.ask(pod, "n2", required=True)
+    assert not response["allowed"]
+    assert response["status"]["message"].endswith("may still be bound to node n1; try again")
+    record = await bed.observer.record(pod["metadata"]["uid"])
+    assert record is not None
+    settled = Settled(record.uid, record.namespace, record.name, record.token, record.attempts)
+    await bed.observer.observe([settled], role_epoch=bed.epoch)
+    assert (await bed.ask(pod, "n2", required=True))["allowed"], "the reconciler found it unbound"
+    assert (await bed.cpu("n1"), await bed.cpu("n2")) == ((0, 0), (0, 1000))
+
+
+async def test_asked_about_two_nodes_at_once_one_is_held(bed: Bed) -> None:
+    pod = await bed.kube.pod("theirs")
+    answers = await asyncio.gather(*(bed.ask(pod, node, required=True) for node in ("n1", "n2")))
+    assert sorted(answer["allowed"] for answer in answers) == [False, True]
+    held = (await bed.cpu("n1"))[1] + (await bed.cpu("n2"))[1]
+    assert held == 1000
+
+
+async def test_what_koord_is_binding_is_not_bound_elsewhere(bed: Bed) -> None:
+    pod = await bed.kube.pod("ours")
+    assert (await bed.take(pod, "n1")).status == "ok"
+    assert not (await bed.ask(pod, "n2"))["allowed"]
+    assert (await bed.cpu("n1"), await bed.cpu("n2")) == ((0, 1000), (0, 0))
+
+
+async def test_who_does_not_lead_judges_nothing(bed: Bed) -> None:
+    pod = await bed.kube.pod("theirs")
+    other = await Ledger.connect(bed.redis_url, bed.asking.cluster, "g3")
+    try:
+        await other.lead("gateway")
+        response = await bed.ask(pod, "n1", required=True)
+        assert not response["allowed"], "its epoch is over"
+        bed.foreign.lead(None)
+        assert not (await bed.ask(pod, "n1", required=True))["allowed"]
+        assert (await bed.ask(pod, "n1"))["allowed"]
+        assert await bed.cpu("n1") == (0, 0)
+    finally:
+        await other.close()
+
+
+async def test_an_answer_that_comes_too_late_holds_nothing(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server has refused by then, and its scheduler may go elsewhere at once."""
+    monkeypatch.setattr("koord.gateway.foreign.ANSWER_S", 0.0)
+    pod = await bed.kube.pod("theirs")
+    assert not (await bed.ask(pod, "n1", required=True))["allowed"]
+    await until(lambda: not bed.foreign._late, "the late answer came")
+    assert await bed.cpu("n1") == (0, 0)
+    assert (await bed.ask(pod, "n1"))["allowed"]
+    await until(lambda: not bed.foreign._late, "the late answer came")
+    assert await bed.cpu("n1") == (0, 1000), "allowed unasked, it is held all the same"
+
+
+async def test_a_pod_that_may_not_be_read_is_not_judged(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forbidden(*_: Any) -> Response:
+        return Response(403, b"{}", 0.0)
+
+    pod = await bed.kube.pod("theirs")
+    monkeypatch.setattr(bed.kube.api, "call", forbidden)
+    assert (await bed.ask(pod, "n1"))["allowed"]
+    assert not (await bed.ask(pod, "n1", required=True))["allowed"]
+
+
+async def test_a_binding_posted_without_the_pod_in_its_path_is_asked_about_too(bed: Bed) -> None:
+    """``POST .../bindings``: the name is in the object only."""
+    pod = await bed.kube.pod("theirs")
+    assert (await bed.ask(pod, "n1", name=""))["allowed"]
+    assert await bed.cpu("n1") == (0, 1000)
 
 
 async def test_a_dry_run_and_what_the_server_refuses_itself_hold_nothing(bed: Bed) -> None:
@@ -123,8 +165,7 @@ async def test_a_closed_ledger_stops_nobody_unless_required(bed: Bed) -> None:
     pod = await bed.kube.pod("theirs")
     await bed.observer.shut(bed.epoch)
     assert (await bed.ask(pod, "n1"))["allowed"]
-    bed.foreign._required = True
-    response = await bed.ask(pod, "n1")
+    response = await bed.ask(pod, "n1", required=True)
     assert not response["allowed"], "unless it has to be claimed"
     assert "try again" in response["status"]["message"]
 

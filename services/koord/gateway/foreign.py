@@ -2,43 +2,64 @@
 
 Another scheduler on the same nodes knows of koord's pods what the API shows, and koord of its: each a moment late, so
 both may take the last room of a node. With this the API server asks (a validating webhook on ``pods/binding``) before a
-foreign Binding is made; it is allowed if the ledger has the room, and holds it from then on. The claim ends as every
-other: OBSERVED when the pod is seen on its node, else when its lease is over.
+foreign Binding is made; it is allowed if the ledger has the room, and holds it from then on. The record goes straight
+to BINDING, as for koord's own: no lease ends it and no claim of higher rank takes its room, for the Binding may be
+under way. It ends as every other: OBSERVED when the pod is seen on its node, released when it is seen gone or
+elsewhere, and settled by the reconciler when it stays unbound.
 
-What cannot be judged is allowed, for another scheduler must not stand still because koord does; unless it is required.
+The ledger is the only memory, so the next leader knows what this one has allowed. What cannot be judged is allowed, for
+another scheduler must not stand still because koord does; unless it is required.
 """
 
+import asyncio
 import itertools
-import time
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from koord.accounting.requests import pod_request
 from koord.accounting.takes import pod_takes
+from koord.contracts.decisions import ClaimRef
 from koord.gateway import metrics
+from koord.gateway.access import AccessError
+from koord.gateway.advancing import Advancer
 from koord.gateway.api import Api, ApiUnavailable
 from koord.kube.pods import Pod
 from koord.kube.quantity import QuantityError
 from koord.kube.resources import PODS
-from koord.ledger.model import ClaimAnswer, ClaimRequest, LedgerRefused, LedgerUnavailable, Member, Release, Short
+from koord.ledger.model import (
+    ClaimAnswer,
+    ClaimRequest,
+    LedgerRefused,
+    LedgerUnavailable,
+    Member,
+    Record,
+    Release,
+    Short,
+)
+from koord.runtime.ending import end
 from koord.telemetry.logs import get_logger
 
 log = get_logger("koord.gateway.foreign")
 
-_REMEMBERED = 10_000
+ANSWER_S: Final = 1.5
+"""An answer that takes longer comes too late for the API server, which waits 2 s."""
+_MARK: Final = "foreign-"
+"""What decisions begin with that advance a foreign claim."""
 
 
 class Verdict(NamedTuple):
-    """Whether a Binding may be made, and why not."""
+    """Whether a Binding may be made, and why not; ``held``: the claim that this verdict made."""
 
     allowed: bool
     message: str = ""
+    judged: bool = True
+    held: "_Held | None" = None
 
 
 class ClaimingLedger(Protocol):
-    """The part of the ledger client that is used here; its leases outlast a request to the API server."""
+    """The part of the ledger client that is used here."""
 
     incarnation: str
 
@@ -48,6 +69,10 @@ class ClaimingLedger(Protocol):
 
     async def release(self, items: Sequence[Release]) -> object:
         """Give claims back."""
+        ...
+
+    async def record(self, uid: str) -> Record | None:
+        """The record of a pod."""
         ...
 
 
@@ -80,85 +105,149 @@ class _Review(msgspec.Struct, rename="camel"):
 class _Held(NamedTuple):
     claim: str
     token: int
-    node: str
-    until_s: float
+    uid: str
 
 
 _review = msgspec.json.Decoder(_Review)
 _pod = msgspec.json.Decoder(Pod)
+_ALLOWED: Final = Verdict(True)
+_NOT_JUDGED: Final = Verdict(False, "the ledger of koord cannot say what is taken; try again", judged=False)
 
 
 class ForeignBindings:
-    """Answers AdmissionReviews.
+    """Answers AdmissionReviews, while its gateway leads (:meth:`lead`)."""
 
-    ``lease_s`` is that of the ledger's claims; ``required``: what is not judged is refused.
-    """
-
-    def __init__(self, api: Api, ledger: ClaimingLedger, lease_s: float, *, required: bool = False) -> None:
-        self._required = required
+    def __init__(self, api: Api, ledger: ClaimingLedger) -> None:
         self._api = api
         self._ledger = ledger
-        self._lease_s = lease_s
         self._numbers = itertools.count(1)
-        self._held: dict[str, _Held] = {}
+        self._advancer: Advancer | None = None
+        self._late: set[asyncio.Task[Verdict]] = set()
 
-    async def answer(self, body: bytes) -> bytes:
-        """The AdmissionReview that answers ``body``. ValueError if that is none."""
+    def lead(self, advancer: Advancer | None) -> None:
+        """Judge from now on under this term's epoch; None: the term is over."""
+        self._advancer = advancer
+
+    async def close(self) -> None:
+        """End what is still being judged."""
+        await end(*self._late)
+
+    async def answer(self, body: bytes, *, required: bool = False) -> bytes:
+        """The AdmissionReview that answers ``body``; ``required``: what is not judged is refused.
+
+        ValueError if ``body`` is none.
+        """
         try:
             request = _review.decode(body).request
         except (msgspec.MsgspecError, RecursionError) as error:
             raise ValueError(f"AdmissionReview: {error}") from error
-        try:
-            verdict = await self._judge(request)
-        except (ApiUnavailable, LedgerUnavailable, LedgerRefused, QuantityError, msgspec.MsgspecError) as error:
-            log.warning("a foreign Binding is not judged", pod=f"{request.namespace}/{request.name}", error=str(error))
-            verdict = self._not_judged()
-        response: dict[str, object] = {"uid": request.uid, "allowed": verdict.allowed}
-        if not verdict.allowed:
+        verdict = await self._in_time(request, required)
+        if not verdict.judged:
+            metrics.FOREIGN.labels("not judged").inc()
+        allowed = verdict.allowed or not (verdict.judged or required)
+        response: dict[str, object] = {"uid": request.uid, "allowed": allowed}
+        if not allowed:
             response["status"] = {"code": 409, "reason": "Conflict", "message": verdict.message}
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
         return msgspec.json.encode(review)
 
-    async def _judge(self, request: _Request) -> Verdict:
-        node = request.object.target.name if request.object is not None else ""
-        if not node or request.dry_run:
-            return Verdict(True)
-        answer = await self._api.call("get", PODS.path(request.namespace, request.name))
+    async def _in_time(self, request: _Request, required: bool) -> Verdict:
+        judging = asyncio.create_task(self._judge(request, required), name="gateway-foreign")
+        done, _ = await asyncio.wait((judging,), timeout=ANSWER_S)
+        if done:
+            return judging.result()
+        # It goes on: a claim that is under way must be known, to be given back if nobody was allowed to use it.
+        self._late.add(judging)
+        judging.add_done_callback(self._late.discard)
+        if required:
+            task = asyncio.create_task(self._give_back(judging), name="gateway-foreign-late")
+            self._late.add(task)
+            task.add_done_callback(self._late.discard)
+        return _NOT_JUDGED
+
+    async def _give_back(self, judging: "asyncio.Task[Verdict]") -> Verdict:
+        verdict = await judging
+        if verdict.held is not None:
+            try:
+                await self._release(verdict.held)
+            except (LedgerUnavailable, LedgerRefused) as error:
+                log.warning("a foreign claim stays until it is settled", claim=verdict.held.claim, error=str(error))
+        return verdict
+
+    async def _judge(self, request: _Request, required: bool) -> Verdict:
+        try:
+            return await self._verdict(request, required)
+        except (
+            AccessError,
+            ApiUnavailable,
+            LedgerUnavailable,
+            LedgerRefused,
+            QuantityError,
+            msgspec.MsgspecError,
+        ) as error:
+            log.warning("a foreign Binding is not judged", pod=f"{request.namespace}/{request.name}", error=str(error))
+            return _NOT_JUDGED
+
+    async def _verdict(self, request: _Request, required: bool) -> Verdict:
+        binding = request.object or _Binding()
+        node, name = binding.target.name, request.name or binding.metadata.name
+        if not node or not name or request.dry_run:
+            return _ALLOWED
+        answer = await self._api.call("get", PODS.path(request.namespace, name))
+        if answer.status == 404:
+            return _ALLOWED  # the server itself refuses what it does not know
         if answer.status != 200:
-            return Verdict(True)  # the server itself refuses what it does not know
+            raise ApiUnavailable(f"get pod {request.namespace}/{name}: answer {answer.status}")
         pod = _pod.decode(answer.body)
-        uid = pod.metadata.uid
         if pod.spec.node_name:
-            return Verdict(True)
-        now = time.monotonic()
-        before = self._held.get(uid)
-        if before is not None:
-            if before.node == node and before.until_s > now + self._lease_s / 2:
-                return Verdict(True)
-            await self._ledger.release([Release(before.claim, before.token)])
-        self._forget(now)
+            return _ALLOWED
         # Of quotas it takes nothing yet: they are charged with what the API shows, as always.
         takes = pod_takes(pod_request(pod.spec), node, (), unit_owned=True)
-        member = Member(uid, request.namespace, request.name, node, takes)
-        claim = ClaimRequest(f"{self._ledger.incarnation}-{next(self._numbers)}", (member,))
+        member = Member(pod.metadata.uid, request.namespace, name, node, takes)
+        return await self._claim(member, pod.spec.priority or 0, required)
+
+    async def _claim(self, member: Member, priority: int, required: bool, *, again: bool = True) -> Verdict:
+        advancer = self._advancer
+        if advancer is None:
+            return _NOT_JUDGED  # a registration of an earlier term: whoever leads now replaces it
+        claim = ClaimRequest(f"{self._ledger.incarnation}-{next(self._numbers)}", (member,), priority=priority)
         [claimed] = await self._ledger.claim([claim])
-        if claimed.status == "ok":
-            self._held[uid] = _Held(claim.id, claimed.token, node, now + self._lease_s)
-            metrics.FOREIGN.labels("claimed").inc()
-            return Verdict(True)
         if claimed.status == "conflict":
             metrics.FOREIGN.labels("refused").inc()
-            return Verdict(False, _why(node, claimed.shorts))
-        return self._not_judged() if claimed.status in ("closed", "epoch") else Verdict(True)
+            return Verdict(False, _why(member.node, claimed.shorts))
+        if claimed.status == "busy" and again:
+            return await self._busy(member, priority, required)
+        if claimed.status != "ok":
+            return _NOT_JUDGED
+        spent = ClaimRef(claim.id, claimed.token, claimed.epoch)
+        advanced = await advancer.advance(spent, _MARK + claim.id, (member.uid,))
+        if advanced.status != "ok" or member.uid in advanced.gone:
+            await self._ledger.release([Release(claim.id, claimed.token)])
+            return _NOT_JUDGED
+        metrics.FOREIGN.labels("claimed").inc()
+        return Verdict(True, held=_Held(claim.id, claimed.token, member.uid))
 
-    def _not_judged(self) -> Verdict:
-        metrics.FOREIGN.labels("not judged").inc()
-        return Verdict(not self._required, "the ledger of koord cannot say what is taken; try again")
+    async def _busy(self, member: Member, priority: int, required: bool) -> Verdict:
+        """It has a record: of this scheduler's last try, maybe allowed by an earlier leader, or koord's own."""
+        record = await self._ledger.record(member.uid)
+        if record is None:
+            # It has ended, and the server knows that too; or its record ended just now.
+            return await self._claim(member, priority, required, again=False)
+        if record.state == "OBSERVED" or (record.state == "BINDING" and record.node == member.node):
+            return _ALLOWED  # it is bound, which the server knows; or its room is held already
+        message = f"pod {member.namespace}/{member.name} may still be bound to node {record.node}; try again"
+        if required or record.state == "HELD" or not record.decision.startswith(_MARK):
+            metrics.FOREIGN.labels("refused").inc()
+            return Verdict(False, message)
+        # Its scheduler would not ask for another node if it did not take the last try for failed. Only in the rare case
+        # that it is mistaken (an answer that was lost) the pod ends up where nothing is held for it.
+        await self._release(_Held(record.claim, record.token, record.uid))
+        return await self._claim(member, priority, required, again=False)
 
-    def _forget(self, now: float) -> None:
-        """Claims whose lease is over are nobody's; what was observed needs no memory either."""
-        if len(self._held) > _REMEMBERED:
-            self._held = {uid: held for uid, held in self._held.items() if held.until_s > now}
+    async def _release(self, held: _Held) -> None:
+        if self._advancer is not None:
+            epoch = self._advancer.role_epoch
+            await self._ledger.release([Release(held.claim, held.token, (held.uid,), "gateway", epoch)])
 
 
 def _why(node: str, shorts: Sequence[Short]) -> str:

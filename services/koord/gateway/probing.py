@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from koord.contracts.asks import Preconditions
+from koord.gateway.access import AccessError
 from koord.gateway.api import PATCH_TYPES, Api, ApiUnavailable
 from koord.gateway.guarantees import Guarantees
 from koord.gateway.lanes import STATUS
@@ -66,7 +67,7 @@ async def watch(api: Api, namespace: str, guarantees: Guarantees) -> None:
                 verdict, why = await probe(api, namespace)
                 guarantees.found(verdict, server, why)
                 tried_of, pause = server, VERSION_S
-        except (ProbeFailed, ApiUnavailable, RequestFailed) as error:
+        except (ProbeFailed, ApiUnavailable, RequestFailed, AccessError, msgspec.MsgspecError) as error:
             if tried_of is None and time.monotonic() - since > _PATIENCE_S:
                 guarantees.found("unknown", guarantees.server, str(error))
                 pause = _AGAIN_S

@@ -9,26 +9,24 @@ from koord.bus.livedecisions import LiveDecisions
 from koord.bus.replicas import watch_replicas
 from koord.gateway import metrics
 from koord.gateway.access import AccessError, ApiAccess
-from koord.gateway.api import Api, ApiUnavailable
+from koord.gateway.api import Api
 from koord.gateway.election import LeaseElection
 from koord.gateway.following import Following
 from koord.gateway.foreign import ForeignBindings
 from koord.gateway.guarantees import Guarantees
 from koord.gateway.kubeconfig import load_access
-from koord.gateway.leanclient import LeanClient, RequestFailed
+from koord.gateway.leanclient import LeanClient
 from koord.gateway.probing import watch
 from koord.gateway.reflector import Reflector
 from koord.gateway.session import Session
 from koord.gateway.settings import GatewaySettings
-from koord.gateway.webhookserver import WebhookServer
+from koord.gateway.webhookserver import WebhookServer, check_reachable, withdraw_leftover
 from koord.kube.resources import WATCHED
-from koord.ledger.client import Ledger
 from koord.runtime.ending import end
 from koord.runtime.host import Host
 from koord.runtime.service import ServiceSpec
 
 _RENEW_CREDENTIALS_S = 60.0
-_REGISTER_AGAIN_S = 2.0
 _AT_ONCE_S = 0.3
 """Who leads within this long need not begin as a standby."""
 
@@ -41,11 +39,14 @@ class Gateway:
         self._settings = settings
         self._lead: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._foreign: ForeignBindings | None = None
         host.ready.require("api", *(resource.token for resource in WATCHED))
 
     async def start(self) -> None:
         """Load the credentials and begin to stand for election. AccessError if the kubeconfig cannot be used."""
         access = await load_access(self._host.common.kubeconfig)
+        if self._settings.foreign_bindings != "observe":
+            check_reachable(self._settings.webhook_host, access)
         self._lead = self._host.spawn(self._run(access), "lead")
 
     async def drain(self) -> None:
@@ -85,7 +86,9 @@ class Gateway:
                 )
                 host = self._host
                 hooks = await self._hooks(api)
-                session = Session(host.bus, host.ledger, api, following, host.spans, settings, live, guarantees)
+                session = Session(
+                    host.bus, host.ledger, api, following, host.spans, settings, live, guarantees, self._foreign
+                )
                 acquiring = asyncio.create_task(election.acquire(), name="gateway-acquire")
                 await asyncio.wait((acquiring, stopping), timeout=_AT_ONCE_S, return_when=asyncio.FIRST_COMPLETED)
                 try:
@@ -95,7 +98,7 @@ class Gateway:
                         self._host.ready.open("api")
                         metrics.LEADER.set(1)
                         try:
-                            await self._term(election, session, hooks)
+                            await self._term(election, session, api, hooks)
                         finally:
                             metrics.LEADER.set(0)
                             await election.release()
@@ -123,34 +126,22 @@ class Gateway:
 
     async def _hooks(self, api: Api) -> WebhookServer | None:
         """Where the API server asks about foreign Bindings, if it is to."""
-        settings, common = self._settings, self._host.common
+        settings = self._settings
         if settings.foreign_bindings == "observe":
             return None
-        # A claim must outlast the request that it is made for.
-        lease_s = settings.api_timeout_s
-        ledger = await Ledger.connect(common.redis.url, common.cluster, f"{self._host.incarnation}-f", lease_s=lease_s)
-        required = settings.foreign_bindings == "require"
+        self._foreign = ForeignBindings(api, self._host.ledger)
         hooks = WebhookServer(
             api,
-            ForeignBindings(api, ledger, lease_s, required=required),
+            self._foreign,
             settings.webhook_host,
             settings.webhook_port,
-            required=required,
-            on_stop=ledger.close,
+            required=settings.foreign_bindings == "require",
+            spared=(*settings.spared_namespaces, settings.lease_namespace),
         )
         await hooks.start()
         return hooks
 
-    async def _register(self, hooks: WebhookServer) -> None:
-        while True:
-            try:
-                await hooks.register()
-                await asyncio.Event().wait()
-            except (ApiUnavailable, RequestFailed) as error:
-                self._host.log.warning("foreign Bindings are not claimed yet", error=str(error))
-                await asyncio.sleep(_REGISTER_AGAIN_S)
-
-    async def _term(self, election: LeaseElection, session: Session, hooks: WebhookServer | None) -> None:
+    async def _term(self, election: LeaseElection, session: Session, api: Api, hooks: WebhookServer | None) -> None:
         ends = asyncio.Event()
         watchers = [
             asyncio.create_task(_then(election.lost, ends), name="gateway-lost"),
@@ -158,8 +149,8 @@ class Gateway:
             asyncio.create_task(watch_replicas(self._host.bus), name="gateway-replicas"),
         ]
         try:
-            if hooks is not None:
-                watchers.append(asyncio.create_task(self._register(hooks), name="gateway-webhook"))
+            registering = withdraw_leftover(api) if hooks is None else hooks.keep_registered()
+            watchers.append(asyncio.create_task(registering, name="gateway-webhook"))
             await session.run(ends)
         finally:
             await end(*watchers)

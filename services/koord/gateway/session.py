@@ -32,6 +32,7 @@ from koord.gateway.claimedpatch import ClaimedPatcher
 from koord.gateway.events import EventRecorder
 from koord.gateway.executor import Executor
 from koord.gateway.following import Following
+from koord.gateway.foreign import ForeignBindings
 from koord.gateway.guarantees import Guarantees
 from koord.gateway.lanes import Lanes
 from koord.gateway.leanclient import RequestFailed
@@ -77,8 +78,10 @@ class Session:
         settings: GatewaySettings,
         live: LiveDecisions | None = None,
         guarantees: Guarantees | None = None,
+        foreign: ForeignBindings | None = None,
     ) -> None:
         self._live = live
+        self._foreign = foreign
         self._guarantees = guarantees or Guarantees.full()
         self._bus = bus
         self._ledger = ledger
@@ -160,6 +163,8 @@ class Session:
             await asyncio.Event().wait()
 
         try:
+            if self._foreign is not None:
+                self._foreign.lead(advancer)
             # Without a leader of JetStream's there is no consumer, but decisions may come past it already.
             consumer.look_past()
             beside += (
@@ -174,6 +179,8 @@ class Session:
                 task.result()
             log.error("the ledger knows a newer gateway, giving up the term", epoch=epoch)
         finally:
+            if self._foreign is not None:
+                self._foreign.lead(None)
             for subscription in asked:
                 self._bus.unsubscribe_raw(subscription)
 

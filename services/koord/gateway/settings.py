@@ -14,7 +14,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ``--request-timeout``); waited for only if the ledger and the stream of decisions are lost together.
     ``foreign_bindings``: ``observe`` what other schedulers bind, or ``claim`` it in the ledger before it is bound, for
     which the API server asks this process at ``webhook_host`` (``webhook_port`` 0: a free one); with ``require``
-    nothing is bound that could not be claimed, be it because koord does not answer.
+    nothing is bound that could not be claimed, be it because koord does not answer; but in ``spared_namespaces`` and
+    in ``lease_namespace``: what koord and the nodes need to come back.
     """
 
     connections: int = 16
@@ -29,5 +30,6 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     lease_duration_s: float = 4.0
     lease_renew_s: float = 1.0
     foreign_bindings: Literal["observe", "claim", "require"] = "observe"
+    spared_namespaces: tuple[str, ...] = ("kube-system",)
     webhook_host: str = "127.0.0.1"
     webhook_port: int = 0
