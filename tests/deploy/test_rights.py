@@ -6,6 +6,7 @@ from koord.gateway.allow import ALLOWED
 from koord.gateway.ledgerlease import LEASE
 from koord.gateway.probing import NAME as PROBE
 from koord.gateway.settings import GatewaySettings
+from koord.gateway.webhookserver import NAME as WEBHOOK
 from koord.kube import crds
 from koord.kube.resources import (
     BY_TOKEN,
@@ -28,6 +29,8 @@ from tests.deploy.manifests import Manifest, base
 JOB_KINDS = (JOBS, TFJOBS, PYTORCHJOBS, RAYJOBS, RAYCLUSTERS)
 STATUS_PATCHED = {("scheduler", PODS.token)} | {("queue", one.token) for one in (QUEUES, QUEUE_UNITS, *JOB_KINDS)}
 """Whose status who patches: the queue service that of jobs, queues and units, the scheduler that of pods."""
+
+WEBHOOKS = ("admissionregistration.k8s.io", "validatingwebhookconfigurations")
 
 Rights = dict[tuple[str, str], set[str]]
 
@@ -75,11 +78,19 @@ def needed() -> Rights:
     # QueueUnits block the deletion of their jobs.
     for resource in JOB_KINDS:
         need(resource, "update", "finalizers")
+    # A webhook that a gateway with other settings left.
+    rights[WEBHOOKS].add("delete")
     return dict(rights)
 
 
 def test_rights_are_those_that_the_code_needs() -> None:
     assert granted(base().one("ClusterRole", "koord-gateway")) == needed()
+
+
+def test_of_webhooks_only_its_own_can_be_deleted() -> None:
+    rules = base().one("ClusterRole", "koord-gateway")["rules"]
+    [rule] = [rule for rule in rules if rule["apiGroups"] == [WEBHOOKS[0]]]
+    assert rule["resourceNames"] == [WEBHOOK]
 
 
 def test_no_right_is_for_everything() -> None:
