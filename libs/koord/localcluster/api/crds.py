@@ -225,7 +225,11 @@ def _columns(columns: list[_PrinterColumn]) -> tuple[Column, ...]:
 
 def _cell(column: _PrinterColumn) -> Callable[[Object], Any]:
     """What a column shows: the first value at its path, if it is of the column's type; texts show anything."""
-    path, kind = JsonPath(column.json_path), column.type
+    kind = column.type
+    try:
+        path = JsonPath(column.json_path)
+    except ValueError:
+        return lambda _: None
 
     def read(obj: Object) -> Any:
         value = path.first(obj)

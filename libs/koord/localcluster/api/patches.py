@@ -17,7 +17,7 @@ MAX_COPIED = 3 << 20
 
 _encode = msgspec.json.Encoder().encode
 
-_INDEX = re.compile(r"[+-]?[0-9]+")
+_INDEX = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class PatchError(ValueError):

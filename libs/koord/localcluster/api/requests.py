@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
-import yaml
 
 from koord.localcluster.api.errors import (
     Cause,
@@ -17,6 +16,7 @@ from koord.localcluster.api.errors import (
     unsupported_media_type,
 )
 from koord.localcluster.api.protobuf import decode_protobuf
+from koord.localcluster.api.yamlbodies import YamlError, read_yaml
 
 JSON = b"application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -27,6 +27,7 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 _decode = msgspec.json.Decoder().decode
 _WHOLE = re.compile(r"[+-]?[0-9]+")
+_MOST_DIGITS = 19
 
 
 _OPTIONS = {"POST": "CreateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
@@ -69,7 +70,7 @@ class Query:
         value = self._values.get(name)
         if value is None:
             return None
-        if not _WHOLE.fullmatch(value):
+        if not _WHOLE.fullmatch(value) or len(value) > _MOST_DIGITS:
             raise bad_request(f'strconv.ParseInt: parsing "{value}": invalid syntax')
         return int(value)
 
@@ -186,8 +187,8 @@ def decode_object(request: Request) -> dict[str, Any]:
     media = media_type(request.content_type)
     if media in ("application/yaml", "text/yaml"):
         try:
-            value = yaml.safe_load(request.body)
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            value = decode_json(read_yaml(request.body)[0])
+        except YamlError as error:
             raise bad_request(f"the body of the request is not valid YAML: {error}") from error
     elif media in ("", "application/json", "*/*"):
         value = decode_json(request.body)

@@ -53,6 +53,8 @@ def strategic_merge(target: Object, patch: Object, type_name: str) -> Object:
 
 def _merge_map(target: Any, patch: Object, type_name: str) -> Any:
     directive = patch.get("$patch")
+    if not isinstance(directive, str):
+        directive = None  # what is no text is no directive, and no field either
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != "$patch"}
     if directive == "delete":
@@ -64,7 +66,7 @@ def _merge_map(target: Any, patch: Object, type_name: str) -> Any:
     retain = patch.get("$retainKeys")
     if retain is not None:
         if not isinstance(retain, list):
-            raise PatchError("$retainKeys must be a list")
+            raise PatchError("invalid patch format of retainKeys")
         result = {key: value for key, value in result.items() if key in retain}
     for key, value in patch.items():
         if key in ("$patch", "$retainKeys") or key.startswith(_ORDER):

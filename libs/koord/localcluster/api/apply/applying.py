@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import yaml
 from msgspec import UNSET
 
 from koord.localcluster.api.apply import births, lastapplied
@@ -24,6 +23,7 @@ from koord.localcluster.api.scale import paths_of
 from koord.localcluster.api.schemas.lookup import schema_of
 from koord.localcluster.api.schemas.model import Schema
 from koord.localcluster.api.store import decode
+from koord.localcluster.api.yamlbodies import YamlError, read_yaml
 from koord.localcluster.clusterapi import ApiError, Object
 
 if TYPE_CHECKING:
@@ -42,30 +42,6 @@ class Apply(NamedTuple):
     subresource: str
     manager: str
     force: bool
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: times are text, and keys that come twice are remembered."""
-
-    def __init__(self, body: bytes) -> None:
-        super().__init__(body)
-        self.repeated: list[str] = []
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """As the base class, noting the keys that come again."""
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    self.repeated.append(f'line {key.start_mark.line + 1}: key "{key.value}" already set in map')
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
-    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def read_configuration(body: bytes, validation: str, warnings: list[str]) -> Object:
@@ -98,11 +74,10 @@ def read_configuration(body: bytes, validation: str, warnings: list[str]) -> Obj
 
 def _read_yaml(body: bytes) -> tuple[Any, list[str]]:
     try:
-        loader = _Loader(body)
-        # Through JSON once, as keys may be numbers and values may be shared.
-        return decode_json(msgspec.json.encode(loader.get_single_data())), loader.repeated
-    except (yaml.YAMLError, UnicodeDecodeError, msgspec.MsgspecError, TypeError, ValueError) as error:
+        text, repeated = read_yaml(body)
+    except YamlError as error:
         raise bad_request(f"error decoding patch: error converting YAML to JSON: {error}") from error
+    return decode_json(text), repeated
 
 
 def apply_patch(cluster: "Cluster", asked: Apply, config: Object, *, dry_run: bool) -> tuple[bytes, bool]:

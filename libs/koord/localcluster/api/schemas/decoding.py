@@ -13,7 +13,7 @@ import msgspec
 
 from koord.kube.quantity import QuantityError, parse
 from koord.localcluster.api.errors import bad_request, invalid_patch
-from koord.localcluster.api.schemas.fasttypes import fast_types
+from koord.localcluster.api.schemas.fasttypes import fast_types, whole_type
 from koord.localcluster.api.schemas.model import Schema
 from koord.localcluster.api.schemas.strict import IGNORE, Report
 from koord.localcluster.clusterapi import Object
@@ -42,6 +42,7 @@ class Decoder:
         self.kind = kind
         self.version = version
         self._sections = fast_types(schema.properties, typed=True)
+        self._whole = whole_type(self._sections)
 
     def read(self, obj: Object, before: Object = _NOTHING, report: Report | None = None) -> bool:
         """Bring an object into the kind's form, in place, or raise 400 (422 for the result of a patch).
@@ -49,12 +50,14 @@ class Decoder:
         What it shares with the object `before`, which was read earlier, is passed over. Always True: built-in kinds
         have rules of their own instead of a schema's.
         """
-        sections = self._sections
-        get = before.get
         try:
-            for name, value in obj.items():
-                if value is None or value is not get(name):
-                    _convert(value, sections[name])
+            if not before:
+                _convert(obj, self._whole)
+            else:
+                get, sections = before.get, self._sections
+                for name, value in obj.items():
+                    if value is None or value is not get(name):
+                        _convert(value, sections[name])
         except (msgspec.ValidationError, KeyError, TypeError):
             self._walk(obj, before, report)
         if report is not None and (refused := report.refused):
@@ -214,9 +217,11 @@ _INT32.format = "int32"
 
 def go_number(value: float) -> str:
     """A number as Go prints it."""
-    if value == int(value) and abs(value) < 1e21:
+    if isinstance(value, int):
+        return str(value)
+    if abs(value) < 1e21 and value.is_integer():
         return str(int(value))
-    return repr(float(value))
+    return repr(value)
 
 
 def _quantity(value: Any) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from koord.localcluster.api.schemas.model import Schema
+from koord.localcluster.api.schemas.patterns import is_harmless
 
 _INT32 = Meta(ge=-(2**31), le=2**31 - 1)
 _INT64 = Meta(ge=-(2**63), le=2**63 - 1)
@@ -26,16 +27,17 @@ _META, _LIST, _DICT = cast(Any, Meta), cast(Any, list), cast(Any, dict)
 _NO_CHECK = ("", "int-or-string", "password")
 
 
-def go_pattern(pattern: str) -> re.Pattern[str]:
-    """A Go (RE2) expression as Python understands it: ASCII classes, and `$` is the very end."""
-    text = re.sub(r"(\\.)|(\[(?:\\.|[^\]\\])*\])|\$", lambda found: found[0] if found[0] != "$" else r"\Z", pattern)
-    return re.compile(text.replace(r"\z", r"\Z"), re.ASCII)
-
-
 def fast_types(fields: dict[str, Schema], *, typed: bool) -> dict[str, Any]:
     """The types of those fields that have one: what is not there must be walked."""
     found = {name: fast_type(inner, typed=typed) for name, inner in fields.items()}
     return {name: made for name, made in found.items() if made is not None}
+
+
+def whole_type(parts: dict[str, Any]) -> Any:
+    """The type of an object that has these fields, or some of them, and no others."""
+    fields: list[Any] = [(f"f{i}", _optional(kind), UNSET) for i, kind in enumerate(parts.values())]
+    names = {f"f{i}": name for i, name in enumerate(parts)}
+    return msgspec.defstruct("Whole", fields, rename=names, forbid_unknown_fields=True, kw_only=True, gc=False)
 
 
 def fast_type(schema: Schema, *, typed: bool) -> Any:
@@ -45,7 +47,8 @@ def fast_type(schema: Schema, *, typed: bool) -> Any:
     """
     try:
         return _type(schema, typed, ())
-    except _InexpressibleError:
+    except (_InexpressibleError, ValueError, TypeError, OverflowError):
+        # A minLength of -1 is allowed, and more than msgspec takes.
         return None
 
 
@@ -113,7 +116,7 @@ def _object(schema: Schema, typed: bool, within: tuple[str, ...]) -> Any:
             if name in schema.required and not typed:
                 fields.append((f"f{i}", kind))
             else:
-                fields.append((f"f{i}", kind if kind is Any else Union[kind, UnsetType], UNSET))  # noqa: UP007
+                fields.append((f"f{i}", _optional(kind), UNSET))
         closed = not schema.preserve_unknown
         return msgspec.defstruct(
             "Fields",
@@ -133,6 +136,10 @@ def _object(schema: Schema, typed: bool, within: tuple[str, ...]) -> Any:
     return msgspec.defstruct("Nothing", [], forbid_unknown_fields=True)
 
 
+def _optional(kind: Any) -> Any:
+    return kind if kind is Any else Union[kind, UnsetType]  # noqa: UP007
+
+
 def _bounded(made: Any, least: int | None, most: int | None) -> Any:
     bounds = {name: value for name, value in (("min_length", least), ("max_length", most)) if value is not None}
     return Annotated[made, _META(**bounds)] if bounds else made
@@ -147,10 +154,10 @@ def _string(schema: Schema, typed: bool) -> Any:
             raise _InexpressibleError
         return Literal[schema.enum]
     if schema.pattern:
-        if pattern:
+        if pattern or not is_harmless(schema.pattern):
             raise _InexpressibleError
-        # msgspec compiles patterns itself; ASCII classes are asked for in the text.
-        pattern = "(?a)" + go_pattern(schema.pattern).pattern
+        # msgspec compiles patterns itself; ASCII classes are asked for in the text, and `$` is the very end.
+        pattern = "(?a)" + re.sub(r"\$\Z", r"\\Z", schema.pattern)
     bounds = {"pattern": pattern, "min_length": schema.min_length, "max_length": schema.max_length}
     given = {name: value for name, value in bounds.items() if value}
     return Annotated[str, _META(**given)] if given else str

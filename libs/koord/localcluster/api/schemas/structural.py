@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from koord.localcluster.api.errors import Cause, forbidden_value, invalid_value, not_supported, required
-from koord.localcluster.api.schemas.fasttypes import go_pattern
 from koord.localcluster.api.schemas.formats import KNOWN
+from koord.localcluster.api.schemas.patterns import compiled
 from koord.localcluster.api.schemas.pruning import prune
 from koord.localcluster.api.schemas.reading import read
 from koord.localcluster.api.schemas.validating import show, validate
@@ -105,7 +105,7 @@ def _check(source: Source, path: str, *, root: bool = False, needs_type: bool = 
 
 def _check_pattern(pattern: Any, path: str) -> Iterator[Cause]:
     try:
-        go_pattern(str(pattern))
+        compiled(str(pattern))
     except re.error as error:
         yield invalid_value(path, pattern, f"must be a valid regular expression, but isn't: {error}")
 

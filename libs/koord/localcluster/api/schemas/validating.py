@@ -5,17 +5,15 @@ as the validator's do (`spec.list[1]`); a cause without a path of its own has th
 """
 
 import json
-from functools import lru_cache
 from typing import Any
 
 from koord.localcluster.api.errors import Cause, duplicate
 from koord.localcluster.api.schemas.decoding import go_number
-from koord.localcluster.api.schemas.fasttypes import go_pattern
 from koord.localcluster.api.schemas.formats import CHECKS
 from koord.localcluster.api.schemas.model import Schema
+from koord.localcluster.api.schemas.patterns import compiled
 
 _NOWHERE = "<nil>"
-_compiled = lru_cache(maxsize=1024)(go_pattern)
 
 
 def show(value: Any) -> str:
@@ -121,7 +119,7 @@ def _check_string(value: str, schema: Schema, path: str) -> list[Cause]:
         found.append(Cause("FieldValueTooLong", path.removeprefix("."), words))
     elif schema.min_length is not None and len(value) < schema.min_length:
         found.append(_invalid(path, show(value), f"in body should be at least {schema.min_length} chars long"))
-    elif schema.pattern and not _compiled(schema.pattern).search(value):
+    elif schema.pattern and not compiled(schema.pattern).search(value):
         found.append(_invalid(path, show(value), f"in body should match '{schema.pattern}'"))
     check = CHECKS.get(schema.format)
     if check is not None and not check(value):
