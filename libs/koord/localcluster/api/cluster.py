@@ -6,7 +6,6 @@ Both doors, HTTP and in process, end here.
 
 import random
 import time
-import uuid
 from collections.abc import Callable
 
 from koord.localcluster.api import crds, pods
@@ -37,6 +36,7 @@ from koord.localcluster.api.rules import CHANGE_VALIDATORS, VALIDATORS
 from koord.localcluster.api.schemas.strict import Report
 from koord.localcluster.api.shapes import check_shape, schema_causes
 from koord.localcluster.api.store import Collection, Store, decode, encode, same_json
+from koord.localcluster.api.uids import new_uid
 from koord.localcluster.api.validation import validate_metadata, validate_metadata_change, validate_node
 from koord.localcluster.api.watchcache import Entry
 from koord.localcluster.clusterapi import Object
@@ -92,7 +92,7 @@ class Cluster:
         self.graceful_pods = graceful_pods
         self.terminating: set[str] = set()
         self.dying_definitions: set[str] = set()
-        self.store.listeners.append(self._note_deletions)
+        self.store.listen(self._note_deletions, lambda resource: resource is NAMESPACES or resource is CRDS)
         register_builtins(self.registry)
         for resource in self.registry.resources.values():
             self.store.open(resource)
@@ -167,8 +167,8 @@ class Cluster:
         for field in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
             metadata.pop(field, None)
         _drop_empty(obj, metadata)
-        metadata["uid"] = str(uuid.uuid4())
-        metadata["creationTimestamp"] = self.clock.now()
+        metadata["uid"] = new_uid()
+        now = metadata["creationTimestamp"] = self.clock.now()
         if resource.generation or resource.custom:
             metadata["generation"] = 1
         causes = validate_metadata(resource, metadata)
@@ -185,13 +185,13 @@ class Cluster:
         if default := DEFAULTS.get(resource.key):
             default(obj)
         # What the server puts in from here on is nobody's.
-        entries, writers = ownership.at_creation(resource, obj, given, by, self.clock.now())
+        entries, writers = ownership.at_creation(resource, obj, given, by, now)
         if entries:
             metadata["managedFields"] = entries
         if resource.key == "pods":
             pods.prepare(self, obj)
         elif resource is CRDS:
-            crds.prepare(obj, self.clock.now())
+            crds.prepare(obj, now)
         if self.admission.current is not None:
             obj = self.admission.creatable(resource, obj, dry_run=dry_run)
             metadata, name = obj["metadata"], obj["metadata"]["name"]
@@ -272,7 +272,8 @@ class Cluster:
                 new, proven = admitted, check_shape(resource, admitted, old)
                 self._settle_type(resource, new)
         sent, before = new["metadata"], old["metadata"]
-        self._check_preconditions(resource, entry, sent)
+        if sent is not before:
+            self._check_preconditions(resource, entry, sent)
         if subresource == "status":
             metadata = dict(before if resource.custom else sent)
             result = {**old, "metadata": metadata}
@@ -292,8 +293,9 @@ class Cluster:
         if (dying := sent.get("deletionTimestamp")) and dying != before.get("deletionTimestamp"):
             why = invalid_value("metadata.deletionTimestamp", dying, "field is immutable")
             raise invalid(resource, entry.name, [why])
-        for field in _FIXED:
-            _carry(metadata, before, field)
+        if sent is not before:
+            for field in _FIXED:
+                _carry(metadata, before, field)
         metadata["resourceVersion"] = before["resourceVersion"]
         _drop_empty(result, metadata)
         given = metadata.pop("managedFields", None)
@@ -358,6 +360,8 @@ class Cluster:
     # --- the parts of a write
 
     def _settle_type(self, resource: Resource, obj: Object) -> None:
+        if obj.get("kind") == resource.kind and obj.get("apiVersion") == resource.api_version:
+            return
         for field, expected in (("apiVersion", resource.api_version), ("kind", resource.kind)):
             given = obj.get(field)
             if given is None:
@@ -447,9 +451,10 @@ def _drop_empty(obj: Object, metadata: Object) -> None:
     for field in ("labels", "annotations", "finalizers", "ownerReferences"):
         if field in metadata and not metadata[field]:
             del metadata[field]
-    for field in ("data", "binaryData"):
-        if field in obj and obj[field] == {} and obj.get("kind") in ("ConfigMap", "Secret"):
-            del obj[field]
+    if "data" in obj or "binaryData" in obj:
+        for field in ("data", "binaryData"):
+            if obj.get(field) == {} and obj.get("kind") in ("ConfigMap", "Secret"):
+                del obj[field]
 
 
 def _carry(into: Object, source: Object, field: str) -> None:

@@ -15,59 +15,77 @@ _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _HANDLERS = ("exec", "grpc", "httpGet", "tcpSocket")
 _VARIABLE_RULE = "a valid environment variable name must consist only of printable ASCII characters other than '='"
 _known_variables: set[str] = set()
+_known_names: set[str] = set()
 _KNOWN = 4_096
 
 
-def validate_container(container: Object, path: str, names: set[str], volumes: frozenset[str]) -> Iterator[Cause]:
-    """One container; `names` are those that are taken, `volumes` those that the pod has."""
-    name = container.get("name")
+def validate_container(
+    container: Object, path: str, names: set[str], volumes: frozenset[str], causes: list[Cause]
+) -> None:
+    """One container; `names` are those that are taken, `volumes` those that the pod has; adds to `causes`."""
+    get = container.get
+    name = get("name")
     if not name:
-        yield required(f"{path}.name")
+        causes.append(required(f"{path}.name"))
     else:
-        # Container names follow the same rule as namespaces: one DNS label.
-        if problem := name_problem(NAMESPACES, name):
-            yield invalid_value(f"{path}.name", name, problem)
+        if name not in _known_names:
+            _validate_name(name, path, causes)
         if name in names:
-            yield duplicate(f"{path}.name", name)
+            causes.append(duplicate(f"{path}.name", name))
         names.add(name)
-    if not container.get("image"):
-        yield required(f"{path}.image")
-    policy = container.get("imagePullPolicy")
+    if not get("image"):
+        causes.append(required(f"{path}.image"))
+    policy = get("imagePullPolicy")
     if policy and policy not in _PULL:
-        yield not_supported(f"{path}.imagePullPolicy", policy, _PULL)
-    if resources := container.get("resources"):
-        yield from validate_resources(resources, f"{path}.resources")
-    if ports := container.get("ports"):
-        yield from _validate_ports(ports, f"{path}.ports")
-    if variables := container.get("env"):
+        causes.append(not_supported(f"{path}.imagePullPolicy", policy, _PULL))
+    if resources := get("resources"):
+        _validate_resources(resources, path, causes)
+    if ports := get("ports"):
+        causes.extend(_validate_ports(ports, f"{path}.ports"))
+    if variables := get("env"):
         for i, variable in enumerate(variables):
             name = variable.get("name")
             if name not in _known_variables or "valueFrom" in variable:
-                yield from _validate_variable(variable, f"{path}.env[{i}]")
-    for i, mount in enumerate(container.get("volumeMounts") or ()):
+                causes.extend(_validate_variable(variable, f"{path}.env[{i}]"))
+    if mounts := get("volumeMounts"):
+        causes.extend(_validate_mounts(mounts, f"{path}.volumeMounts", volumes))
+    for field in _PROBES:
+        if field in container:
+            probe = container[field]
+            if probe is not None and not any(handler in probe for handler in _HANDLERS):
+                causes.append(required(f"{path}.{field}", "must specify a handler type"))
+
+
+def _validate_name(name: str, path: str, causes: list[Cause]) -> None:
+    # Container names follow the same rule as namespaces: one DNS label.
+    if problem := name_problem(NAMESPACES, name):
+        causes.append(invalid_value(f"{path}.name", name, problem))
+    elif len(_known_names) < _KNOWN:
+        _known_names.add(name)
+
+
+def _validate_mounts(mounts: list[Object], path: str, volumes: frozenset[str]) -> Iterator[Cause]:
+    for i, mount in enumerate(mounts):
         if mount.get("name", "") not in volumes:
             words = f'Not found: "{mount.get("name", "")}"'
-            yield Cause("FieldValueNotFound", f"{path}.volumeMounts[{i}].name", words)
+            yield Cause("FieldValueNotFound", f"{path}[{i}].name", words)
         if not mount.get("mountPath"):
-            yield required(f"{path}.volumeMounts[{i}].mountPath")
-    for field in _PROBES:
-        probe = container.get(field)
-        if probe is not None and not any(handler in probe for handler in _HANDLERS):
-            yield required(f"{path}.{field}", "must specify a handler type")
+            yield required(f"{path}[{i}].mountPath")
 
 
-def validate_resources(resources: Object, path: str) -> Iterator[Cause]:
+def _validate_resources(resources: Object, path: str, causes: list[Cause]) -> None:
     """Amounts are quantities, and none is requested beyond its limit."""
     requests, limits = resources.get("requests"), resources.get("limits")
     if limits:
-        yield from validate_amounts(limits, f"{path}.limits")
+        causes.extend(validate_amounts(limits, f"{path}.resources.limits"))
     if requests:
-        yield from validate_amounts(requests, f"{path}.requests")
-        for name, amount in requests.items() if limits else ():
-            limit = (limits or {}).get(name)
-            if limit is not None and limit != amount and _exceeds(amount, limit):
-                why = f"must be less than or equal to {name} limit of {limit}"
-                yield invalid_value(f"{path}.requests", str(amount), why)
+        causes.extend(validate_amounts(requests, f"{path}.resources.requests"))
+        if limits and requests != limits:
+            for name, amount in requests.items():
+                limit = limits.get(name)
+                if limit is not None and limit != amount and _exceeds(amount, limit):
+                    why = f"must be less than or equal to {name} limit of {limit}"
+                    causes.append(invalid_value(f"{path}.resources.requests", str(amount), why))
 
 
 def _exceeds(amount: Any, limit: Any) -> bool:

@@ -11,6 +11,7 @@ from koord.localcluster.api.watchcache import Entry, Owner
 from koord.localcluster.clusterapi import Object, Objects
 
 _KNOWN = 16_384
+_NAMES = ("uid", "name", "kind", "apiVersion", "blockOwnerDeletion")
 _new = tuple.__new__  # what a NamedTuple's own constructor calls, at half its cost
 
 
@@ -31,10 +32,17 @@ class OwnerIndex:
 
     def known(self, references: Objects) -> tuple[Owner, ...]:
         """References as the store keeps them; equal ones are one tuple (the pods of a job have the same owner)."""
-        key: tuple[Any, ...] = ()
-        for reference in references:
-            get = reference.get
-            key += (get("uid"), get("name"), get("kind"), get("apiVersion"), get("blockOwnerDeletion"))
+        if len(references) == 1:
+            get = references[0].get
+            key: tuple[Any, ...] = (
+                get("uid"),
+                get("name"),
+                get("kind"),
+                get("apiVersion"),
+                get("blockOwnerDeletion"),
+            )
+        else:
+            key = tuple([tuple(map(reference.get, _NAMES)) for reference in references])
         kept = self._known.get(key)
         if kept is None:
             if len(self._known) >= _KNOWN:

@@ -19,6 +19,7 @@ _UNREACHABLE = {
 }
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _POD_RESOURCES = ("cpu", "memory")
+_ZERO = ("0", 0)
 
 
 def default_pod_spec(spec: Object) -> None:
@@ -190,11 +191,14 @@ def qos_class(spec: Object) -> str:
     some, guaranteed = False, True
     for resources in parts:
         requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+        if not requests and not limits:
+            guaranteed = False
+            continue
         for name in _POD_RESOURCES:
             request, limit = requests.get(name, "0"), limits.get(name, "0")
-            if request not in ("0", 0) or limit not in ("0", 0):
+            if request not in _ZERO or limit not in _ZERO:
                 some = True
-            if limit in ("0", 0) or str(request) != str(limit):
+            if limit in _ZERO or (request != limit and str(request) != str(limit)):
                 guaranteed = False
     if not some:
         return "BestEffort"

@@ -34,7 +34,7 @@ def validate_pod_spec(spec: Object, path: str, claims: frozenset[str] = frozense
     names: set[str] = set()
     for field in ("containers", "initContainers"):
         for i, container in enumerate(spec.get(field) or ()):
-            causes.extend(validate_container(container, f"{path}.{field}[{i}]", names, volumes))
+            validate_container(container, f"{path}.{field}[{i}]", names, volumes, causes)
     policy = spec.get("restartPolicy", "Always")
     if policy not in ("Always", "OnFailure", "Never"):
         causes.append(not_supported(f"{path}.restartPolicy", policy, ("Always", "OnFailure", "Never")))

@@ -1,6 +1,6 @@
 """What the server does to pods beyond storing them: priority, status at birth, binding."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from koord.localcluster.api.builtin import PODS, PRIORITY_CLASSES
 from koord.localcluster.api.errors import (
@@ -107,24 +107,20 @@ def bind(cluster: "Cluster", namespace: str, name: str, binding: Object, *, dry_
     metadata = binding.get("metadata") or {}
     if not isinstance(target, dict) or not isinstance(metadata, dict):
         raise bad_request("Binding in the request cannot be handled: target and metadata must be objects")
-    if not all(isinstance(target.get(field) or "", str) for field in ("kind", "name")):
+    kind, node = target.get("kind") or "", target.get("name") or ""
+    if not isinstance(kind, str) or not isinstance(node, str):
         raise bad_request("Binding in the request cannot be handled: target.kind and target.name must be strings")
     causes: list[Cause] = []
-    if target.get("kind") not in (None, "", "Node"):
-        causes.append(not_supported("target.kind", target["kind"], ("Node", "<empty>")))
-    node = target.get("name")
+    if kind not in ("", "Node"):
+        causes.append(not_supported("target.kind", kind, ("Node", "<empty>")))
     if not node:
         causes.append(required("target.name"))
     if causes:
         words = [f"{cause.field}: {cause.message}" for cause in causes]
         raise unreasoned(words[0] if len(words) == 1 else "[" + ", ".join(words) + "]")
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
-    for field, values in (("annotations", annotations), ("labels", labels)):
-        if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
-            raise bad_request(f"Binding in the request cannot be handled: metadata.{field} must be strings by name")
-    causes.extend(validate_metadata_change(PODS, {"annotations": annotations, "labels": labels}, {}))
-    if causes:
-        raise invalid(PODS, name, causes)
+    if annotations or labels:
+        _check_marks(name, annotations, labels)
     if metadata.get("name") not in (None, "", name):
         raise bad_request("name in URL does not match name in Binding object")
     if metadata.get("namespace") not in (None, "", namespace):
@@ -152,6 +148,15 @@ def bind(cluster: "Cluster", namespace: str, name: str, binding: Object, *, dry_
         cluster.collection(PODS).put(pod, cluster.store.next_version())
     else:
         encode(pod)
+
+
+def _check_marks(name: str, annotations: Any, labels: Any) -> None:
+    """What a Binding puts onto its pod: 400 unless strings by name, 422 unless the names and values are allowed."""
+    for field, values in (("annotations", annotations), ("labels", labels)):
+        if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+            raise bad_request(f"Binding in the request cannot be handled: metadata.{field} must be strings by name")
+    if causes := validate_metadata_change(PODS, {"annotations": annotations, "labels": labels}, {}):
+        raise invalid(PODS, name, causes)
 
 
 def _set_scheduled(pod: Object, now: str) -> None:

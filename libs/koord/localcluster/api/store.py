@@ -29,6 +29,7 @@ _decode = msgspec.json.Decoder().decode
 Snapshot = list[Entry]
 Listener = Callable[[Resource, Entry | None, Entry | None], None]
 """resource, the object now (None: it is gone), the object before (None: it is new); called within the write."""
+Wants = Callable[[Resource], bool]
 _KNOWN_LABELS = 1_024
 _DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
@@ -73,6 +74,7 @@ class Collection:
         self.cache = WatchCache(version, current=self.get)
         self.changed = version
         self.count = 0
+        self.listeners: list[Listener] = []
         self._order: dict[str, list[str]] = {}
         self._known_labels: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
         self._project = _projector(resource)
@@ -180,13 +182,18 @@ class Collection:
         if names is None:
             names = self.objects[entry.namespace] = {}
         names[entry.name] = entry
-        self.changed = max(self.changed, entry.version)
+        if entry.version > self.changed:
+            self.changed = entry.version
+        resource = self.resource
         if old is None:
             self.count += 1
             self._order.pop(entry.namespace, None)
-        self._store.owners.put(self.resource.key, entry, old)
-        for listener in self._store.listeners:
-            listener(self.resource, entry, old)
+            if entry.owners is not None:
+                self._store.owners.put(resource.key, entry, None)
+        elif entry.owners is not old.owners:
+            self._store.owners.put(resource.key, entry, old)
+        for listener in self.listeners:
+            listener(resource, entry, old)
 
     def _tell(self, entry: Entry, old: Entry | None) -> None:
         self.cache.append(Change("ADDED" if old is None else "MODIFIED", entry, old))
@@ -224,7 +231,7 @@ class Collection:
         self.changed = last.version
         self.cache.append(Change("DELETED", last, entry))
         self._store.owners.remove(self.resource.key, entry)
-        for listener in self._store.listeners:
+        for listener in self.listeners:
             listener(self.resource, None, last)
         return last
 
@@ -243,7 +250,7 @@ class Store:
         self.collections: dict[str, Collection] = {}
         self.journal = journal
         self.owners = OwnerIndex()
-        self.listeners: list[Listener] = []
+        self._listeners: list[tuple[Listener, Wants]] = []
         self._gaps: list[tuple[int, int]] = []
         self._buffer = bytearray(16_384)
 
@@ -263,7 +270,22 @@ class Store:
         else:
             collection.resource = resource
             collection._project = _projector(resource)
+        collection.listeners = [listener for listener, wants in self._listeners if wants(resource)]
         return collection
+
+    def listen(self, listener: Listener, wants: Wants = lambda resource: True) -> None:
+        """Have a function called by every write of the resources it wants; one that nobody wants costs nothing."""
+        self._listeners.append((listener, wants))
+        for collection in self.collections.values():
+            if wants(collection.resource):
+                collection.listeners.append(listener)
+
+    def unlisten(self, listener: Listener) -> None:
+        """Call a function no longer."""
+        self._listeners = [known for known in self._listeners if known[0] != listener]
+        for collection in self.collections.values():
+            if listener in collection.listeners:
+                collection.listeners.remove(listener)
 
     def drop(self, key: str) -> None:
         """Forget a collection and end its watches."""
@@ -307,29 +329,42 @@ class Store:
 
 
 # What a field selector compares with when the field is absent and not a text.
+_NOTHING: Object = {}
 _ABSENT = {"spec.unschedulable": "false", "spec.hostNetwork": "false", "status.successful": "0"}
 
 
 def _projector(resource: Resource) -> Callable[[Object], tuple[str, ...]]:
     """A function that reads the values of the resource's field selectors from an object."""
-    fields = tuple((path, _ABSENT.get(name, "")) for name, path in resource.fields)
+    fields = tuple((path[:-1], path[-1], _ABSENT.get(name, "")) for name, path in resource.fields)
     if not fields:
         return lambda obj: ()
+    # Most fields of a kind lie in the same few objects: each is looked up once.
+    parents = tuple(dict.fromkeys(parent for parent, _, _ in fields))
+    places = tuple((parents.index(parent), last, absent) for parent, last, absent in fields)
 
     def project(obj: Object) -> tuple[str, ...]:
-        return tuple([_text(obj, path, absent) for path, absent in fields])
+        within = [_part(obj, parent) for parent in parents]
+        return tuple(
+            [
+                intern(value) if type(value := within[at].get(last)) is str else _text(value, absent)
+                for at, last, absent in places
+            ]
+        )
 
     return project
 
 
-def _text(obj: Any, path: tuple[str, ...], absent: str) -> str:
-    value = obj
+def _part(obj: Any, path: tuple[str, ...]) -> Object:
     for step in path:
-        value = value.get(step) if isinstance(value, dict) else None
-        if value is None:
-            return absent
-    if isinstance(value, str):
-        return intern(value)
+        obj = obj.get(step)
+        if type(obj) is not dict:
+            return _NOTHING
+    return obj  # type: ignore[no-any-return]
+
+
+def _text(value: Any, absent: str) -> str:
+    if value is None:
+        return absent
     if value is True or value is False:
         return "true" if value else "false"
     return str(value)

@@ -1,7 +1,7 @@
 """The checks of the API server that do not need other objects: names, labels, quantities, required and fixed fields."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from koord.kube.quantity import QuantityError, parse
@@ -96,6 +96,13 @@ def _value_ok(value: str) -> bool:
 def validate_labels(labels: Object, path: str) -> Iterable[Cause]:
     """Keys are qualified names, values label values."""
     for key, value in labels.items():
+        if not _known_keys.get(key) or not _known_values.get(value):
+            return _label_causes(labels, path)
+    return ()
+
+
+def _label_causes(labels: Object, path: str) -> Iterator[Cause]:
+    for key, value in labels.items():
         if not _key_ok(key):
             yield invalid_value(path, key, _NAME_RULE)
         if not _value_ok(value):
@@ -128,12 +135,14 @@ def validate_metadata(resource: Resource, metadata: Object) -> list[Cause]:
             )
     if finalizers := metadata.get("finalizers"):
         causes.extend(validate_finalizers(resource, finalizers))
-    causes.extend(
-        required(f"metadata.ownerReferences[{i}].{field}", "must not be empty")
-        for i, owner in enumerate(metadata.get("ownerReferences", ()))
-        for field in ("apiVersion", "kind", "name", "uid")
-        if not owner.get(field)
-    )
+    for i, owner in enumerate(metadata.get("ownerReferences", ())):
+        get = owner.get
+        if not (get("apiVersion") and get("kind") and get("name") and get("uid")):
+            causes.extend(
+                required(f"metadata.ownerReferences[{i}].{field}", "must not be empty")
+                for field in ("apiVersion", "kind", "name", "uid")
+                if not get(field)
+            )
     return causes
 
 
@@ -191,10 +200,10 @@ def canonical_amounts(amounts: Object, names: Iterable[str] | None = None) -> No
     In place, and only where something changes.
     """
     for name in amounts if names is None else names:
-        amount = amounts.get(name)
-        if amount is None:
-            continue
+        amount: Any = amounts.get(name)
         known = _known_forms.get(amount) if type(amount) is str else None
+        if known == amount:
+            continue
         if known is None:
             try:
                 known = parse(amount).canonical()
@@ -209,6 +218,13 @@ def canonical_amounts(amounts: Object, names: Iterable[str] | None = None) -> No
 
 def validate_amounts(amounts: Object, path: str) -> Iterable[Cause]:
     """Every amount is a quantity, not negative."""
+    for name, amount in amounts.items():
+        if not _known_keys.get(name) or type(amount) is not str or _known_amounts.get(amount, "new") is not None:
+            return _amount_causes(amounts, path)
+    return ()
+
+
+def _amount_causes(amounts: Object, path: str) -> Iterator[Cause]:
     for name, amount in amounts.items():
         if not _key_ok(name):
             yield invalid_value(path, name, _NAME_RULE)

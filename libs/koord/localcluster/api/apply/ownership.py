@@ -28,7 +28,7 @@ from koord.localcluster.api.apply.managers import (
 from koord.localcluster.api.apply.options import name_causes, too_long
 from koord.localcluster.api.apply.structure import Type, type_of
 from koord.localcluster.api.apply.updating import NEVER, Write, update
-from koord.localcluster.api.apply.writers import Applied, By, Writer, Writers, shared
+from koord.localcluster.api.apply.writers import Applied, By, Writer, Writers, born, shared
 from koord.localcluster.api.errors import Cause
 from koord.localcluster.api.resources import Resource
 from koord.localcluster.api.schemas.lookup import storage_schema
@@ -151,12 +151,12 @@ def at_creation(resource: Resource, obj: Object, given: Any, by: By, now: str) -
     sent = _usable(given)
     if sent is None and may_be_untracked(resource):
         # Who creates an object that says nothing owns nothing of it, and nobody ever will until somebody applies.
-        return None, shared(Writers(by.manager, by.version)) if _says_something(resource, obj) else None
+        return None, born(by) if obj.get("spec") or _says_something(resource, obj) else None
     write = write_of(resource, by, now)
     try:
         managed = update(births.zero(resource, by.version), obj, sent or {}, write)
     except TypedError:
-        return None, shared(Writers(by.manager, by.version))
+        return None, born(by)
     made = births.server_made(resource, obj)
     mine = managed.get(write.owner)
     if made and mine is not None:
@@ -238,8 +238,11 @@ def _after(writers: Writers, old: Object, new: Object, by: Writer, now: str, sub
     if subresource != "status" or (writers.status and (writers.status, writers.status_version) != by[:2]):
         return None
     before, after = old["metadata"], new["metadata"]
-    if before is not after and any(before.get(field) != after.get(field) for field in _OWNABLE):
-        return None
+    if before is not after:
+        was, now_is = before.get, after.get
+        for field in _OWNABLE:
+            if was(field) != now_is(field):
+                return None
     return shared(Writers(writers.main, writers.version, writers.since, by.manager, by.version, now))
 
 

@@ -43,6 +43,7 @@ class Writers(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defau
 
 _MOST_KNOWN = 4_096
 _known: dict[Writers, Writers] = {}
+_born: dict[Writer, Writers] = {}
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Writers).decode
 
@@ -54,6 +55,16 @@ def shared(writers: Writers) -> Writers:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
         found = _known[writers] = writers
+    return found
+
+
+def born(by: Writer) -> Writers:
+    """The writers of an object that somebody has just created."""
+    found = _born.get(by)
+    if found is None:
+        if len(_born) >= _MOST_KNOWN:
+            _born.clear()
+        found = _born[by] = shared(Writers(by.manager, by.version))
     return found
 
 

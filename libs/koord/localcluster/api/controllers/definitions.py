@@ -23,7 +23,7 @@ class DefinitionController:
 
     def start(self) -> None:
         """Hear of writes from now on, and go on with definitions that were being deleted."""
-        self._cluster.store.listeners.append(self.on_write)
+        self._cluster.store.listen(self.on_write, lambda resource: resource.custom or resource is CRDS)
         for name in self._cluster.dying_definitions:
             self.queue.add(name)
 

@@ -71,7 +71,7 @@ class DeploymentController:
 
     def start(self) -> None:
         """Hear of writes from now on, and look at every Deployment once."""
-        self._cluster.store.listeners.append(self.on_write)
+        self._cluster.store.listen(self.on_write, lambda resource: resource.key in (KEY, SETS))
         for entry in self._cluster.collection(self._cluster.resource(KEY)).entries():
             self.queue.add(Named(entry.namespace, entry.name))
 

@@ -101,7 +101,7 @@ class DisruptionController:
 
     def start(self) -> None:
         """Hear of writes from now on, and look at every budget once."""
-        self._cluster.store.listeners.append(self.on_write)
+        self._cluster.store.listen(self.on_write, lambda resource: resource is PODS or resource.key == budgets.KEY)
         for entry in self._cluster.collection(self._cluster.resource(budgets.KEY)).entries():
             self._on_budget(entry)
 

@@ -56,7 +56,7 @@ class NamespaceController:
 
     def start(self) -> None:
         """Hear of writes from now on, and go on with namespaces that were being deleted."""
-        self._cluster.store.listeners.append(self.on_write)
+        self._cluster.store.listen(self.on_write, lambda resource: resource.namespaced or resource is NAMESPACES)
         for name in self._cluster.terminating:
             self.queue.add(name)
 

@@ -115,7 +115,7 @@ class ReplicaSetController:
 
     def start(self) -> None:
         """Hear of writes from now on, and look at every set once."""
-        self._cluster.store.listeners.append(self.on_write)
+        self._cluster.store.listen(self.on_write, lambda resource: resource is PODS or resource.key == KEY)
         for entry in self._cluster.collection(self._cluster.resource(KEY)).entries():
             self.queue.add(Named(entry.namespace, entry.name))
 

@@ -36,7 +36,7 @@ class Controllers:
             self.deployments,
         )
         self._tasks: list[asyncio.Task[Any]] = []
-        self._listeners = cluster.store.listeners
+        self._store = cluster.store
 
     def listen(self) -> None:
         """Take notes of what is to be done, from now on and from what is there."""
@@ -67,4 +67,4 @@ class Controllers:
             await asyncio.wait(self._tasks)
         self._tasks = []
         for controller in self._all:
-            self._listeners.remove(controller.on_write)
+            self._store.unlisten(controller.on_write)
