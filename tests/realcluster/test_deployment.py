@@ -19,14 +19,22 @@ import aiohttp
 import pytest
 import yaml
 
+from koord.gateway.api import Api
+from koord.gateway.foreign import ForeignBindings
+from koord.gateway.kubeconfig import load_access
+from koord.gateway.leanclient import LeanClient
+from koord.gateway.webhookserver import NAME as WEBHOOK
+from koord.gateway.webhookserver import WebhookServer
 from koord.kube import crds
+from koord.ledger.client import Ledger
 from koord.localcluster.controlplane.kubeconfigs import write_kubeconfig
 from koord.localcluster.controlplane.plane import ControlPlane
 from koord.localcluster.process import end, spawn
 from koord.localcluster.servers import RedisServer, free_port
 from tests.deploy.manifests import KUBECTL, KUSTOMIZE, base, container, variables
 from tests.deploy.natsaccounts import NatsWithAccounts, with_accounts
-from tests.deploy.test_rights import granted
+from tests.deploy.test_foreign_bindings import both
+from tests.deploy.test_rights import WEBHOOKS, granted
 from tests.realcluster.fixtures import MakeControlPlane
 
 NAMESPACE = "koord-system"
@@ -291,7 +299,13 @@ async def test_nobody_has_a_right_too_many(plane: ControlPlane, admin: Kubectl, 
     await admin("apply", "-k", str(KUSTOMIZE / "overlays" / "dev"), "--validate=strict")
     await admin("apply", "-f", "-", stdin=yaml.safe_dump_all(OPERATORS))
     gateway = Kubectl(await account("koord-gateway", plane, admin, tmp_path), tmp_path / "cache-gateway")
-    for (group, plural), verbs in granted(base().one("ClusterRole", "koord-gateway")).items():
+    rights = granted(base().one("ClusterRole", "koord-gateway"))
+    # This one is for one object alone.
+    assert rights.pop(WEBHOOKS) == {"delete"}
+    webhooks = f"{WEBHOOKS[1]}.{WEBHOOKS[0]}"
+    assert await gateway.may("delete", f"{webhooks}/{WEBHOOK}")
+    assert not await gateway.may("delete", f"{webhooks}/other")
+    for (group, plural), verbs in rights.items():
         what, _, subresource = plural.partition("/")
         for verb in sorted(verbs):
             options = ["-A", *([f"--subresource={subresource}"] if subresource else [])]
@@ -308,7 +322,7 @@ async def test_nobody_has_a_right_too_many(plane: ControlPlane, admin: Kubectl, 
         "list": ("secrets", "configmaps", "leases.coordination.k8s.io", "clusterroles.rbac.authorization.k8s.io"),
         "create": ("pods", "secrets", "jobs.batch", "clusterrolebindings.rbac.authorization.k8s.io"),
         "delete": ("pods", "nodes", "namespaces", "jobs.batch", "elasticquotas.scheduling.sigs.k8s.io"),
-        "patch": ("nodes", "namespaces", "customresourcedefinitions.apiextensions.k8s.io"),
+        "patch": ("nodes", "namespaces", webhooks, "customresourcedefinitions.apiextensions.k8s.io"),
         "impersonate": ("users", "serviceaccounts"),
     }
     for verb, whats in refused.items():
@@ -319,3 +333,59 @@ async def test_nobody_has_a_right_too_many(plane: ControlPlane, admin: Kubectl, 
     queue = Kubectl(await account("koord-queue", plane, admin, tmp_path), tmp_path / "cache-queue")
     for what in ("pods", "secrets", "queueunits.scheduling.x-k8s.io"):
         assert not await queue.may("list", what, "-A")
+
+
+async def test_the_component_for_foreign_bindings_gives_what_the_webhook_needs(
+    plane: ControlPlane, admin: Kubectl, own_redis: RedisServer, tmp_path: Path
+) -> None:
+    """Registered, kept and withdrawn under the gateway's account; the real server asks as the rules say."""
+    await admin("apply", "-k", str(KUSTOMIZE / "overlays" / "dev"), "--validate=strict")
+    parts = {"ClusterRole", "ClusterRoleBinding", "NetworkPolicy"}
+    await admin("apply", "-f", "-", stdin=yaml.safe_dump_all([one for one in both().objects if one["kind"] in parts]))
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
+    await admin("apply", "-f", "-", stdin=yaml.safe_dump(node))
+    access = await load_access(str(await account("koord-gateway", plane, admin, tmp_path)))
+    client = LeanClient(access, connections=2)
+    ledger = await Ledger.connect(own_redis.url, "webhook", "g")
+    api = Api(client, access)
+    foreign = ForeignBindings(api, ledger)
+    server = WebhookServer(api, foreign, "127.0.0.1", 0, required=True, spared=("kube-system", NAMESPACE))
+    await server.start()
+    try:
+        await server.register()
+        await server.register()
+
+        async def refused() -> bool:
+            code, _, err = await _bind(admin, "default")
+            return code != 0 and "cannot say what is taken" in err
+
+        for namespace in ("default", "kube-system"):
+            pod = {"containers": [{"name": "c", "image": "i"}], "schedulerName": "nobody"}
+            meta = {"name": "theirs", "namespace": namespace}
+            body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod}
+
+            async def made(body: dict[str, Any] = body) -> bool:
+                code, _, err = await admin.run("apply", "-f", "-", stdin=yaml.safe_dump(body))
+                assert not code or "serviceaccount" in err, err
+                return not code
+
+            await until(made, "the namespace's account is there")
+        await until(refused, "the server knows the webhook")
+        assert (await _bind(admin, "kube-system"))[0] == 0, "spared: nobody leads, and it goes on"
+        await server.withdraw()
+
+        async def allowed() -> bool:
+            return (await _bind(admin, "default"))[0] == 0
+
+        await until(allowed, "the server asks no more")
+    finally:
+        await server.stop()
+        await client.close()
+        await ledger.close()
+
+
+async def _bind(admin: Kubectl, namespace: str) -> tuple[int, str, str]:
+    meta, target = {"name": "theirs", "namespace": namespace}, {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
+    path = f"/api/v1/namespaces/{namespace}/pods/theirs/binding"
+    return await admin.run("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
