@@ -24,12 +24,11 @@ STORED = {
 }
 assert set(STORED) == set(RESOURCES)
 
-READABLE = {"storage-media-type": "application/json", "etcd-compaction-interval": "0"}
-"""Flags of an apiserver whose stored history can be read: as JSON, and all of it."""
-
-
-_QUIET_S = 3.0
-"""A watch of what is past says nothing for so long only at its end."""
+READABLE: dict[str, Any] = {
+    "apiserver_flags": {"storage-media-type": "application/json", "etcd-compaction-interval": "0"},
+    "etcd_flags": {"watch-progress-notify-interval": "500ms"},
+}
+"""Of a control plane whose stored history can be read: as JSON, all of it, and with a word at its end."""
 
 
 def koord_up(directory: Path, plane: ControlPlane, *arguments: str) -> Up:
@@ -49,23 +48,29 @@ async def _changes(session: aiohttp.ClientSession, url: str, resource: str) -> l
     """All that was ever written of one resource."""
     prefix = STORED[resource].encode()
     end = prefix[:-1] + bytes([prefix[-1] + 1])
-    wanted = {"key": _text(prefix), "range_end": _text(end), "start_revision": "1", "prev_kv": True}
+    wanted = {
+        "key": _text(prefix),
+        "range_end": _text(end),
+        "start_revision": "1",
+        "prev_kv": True,
+        "progress_notify": True,
+    }
     changes: list[Change] = []
     async with session.post(f"{url}/v3/watch", json={"create_request": wanted}) as answer:
         answer.raise_for_status()
         rest = b""
         while True:
-            try:
-                async with asyncio.timeout(_QUIET_S):
-                    chunk = await answer.content.readany()
-            except TimeoutError:
-                return changes  # it holds no more
+            async with asyncio.timeout(120):
+                chunk = await answer.content.readany()
             assert chunk, "etcd ended the watch"
             *lines, rest = (rest + chunk).split(b"\n")
             for line in filter(None, lines):
                 result = json.loads(line)["result"]
                 assert not result.get("canceled"), result
-                changes += (_change(resource, event) for event in result.get("events", ()))
+                events = result.get("events", ())
+                if not events and not result.get("created"):
+                    return changes  # how far it is, which etcd says only when it has told all before
+                changes += (_change(resource, event) for event in events)
 
 
 def _change(resource: str, event: dict[str, Any]) -> Change:

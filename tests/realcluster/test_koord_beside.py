@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 NODES = 40
 CPUS = 4
 ROOM = NODES * CPUS
-PODS = ROOM // 2 + 20
-"""Of each scheduler: together more than there is room for."""
+PODS = ROOM // 2 + 60
+"""Of each scheduler: together more than there is room for, also when dozens found no room and have failed."""
 SCHEDULERS = ("koord-scheduler", "default-scheduler")
 
 
@@ -56,7 +56,7 @@ async def test_two_schedulers_on_the_same_nodes(
     refuses what comes last, and what runs fits."""
     config = tmp_path / "settings.yaml"
     config.write_text(f"gateway: {{foreign_bindings: {bindings}}}\n")
-    plane = await make_control_plane(apiserver_flags=READABLE)
+    plane = await make_control_plane(**READABLE)
     await plane.start_controller_manager()
     await plane.start_scheduler()
     up = await asyncio.to_thread(
