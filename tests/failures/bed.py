@@ -31,6 +31,7 @@ from koord.contracts.decisions import Bind, BindMember, ClaimRef
 from koord.gateway.access import ApiAccess
 from koord.gateway.api import Api
 from koord.gateway.following import Following
+from koord.gateway.foreign import ForeignBindings
 from koord.gateway.guarantees import Guarantees
 from koord.gateway.kubeconfig import load_access
 from koord.gateway.leanclient import LeanClient, Response
@@ -132,6 +133,8 @@ class Bed:
         self.stands = asyncio.Event()
         self.guarantees: Guarantees | None = None
         """Those of a server that ignores preconditions of Bindings, and then it does; None: it honours them."""
+        self.foreign: ForeignBindings | None = None
+        """The running gateway's, or the last one's."""
         self.bindings: list[str] = []
         """Names of the pods for which a Binding was sent."""
         self.publisher = DecisionPublisher(bus, "scheduler")
@@ -186,7 +189,11 @@ class Bed:
         await following.start()
         stack.push_async_callback(following.stop)
         api = Api(_Wire(self), self.access, patience_s=5.0)  # type: ignore[arg-type]
-        session = Session(bus, ledger, api, following, Spans(), self.settings, guarantees=self.guarantees)
+        self.foreign = foreign = ForeignBindings(api, ledger)
+        stack.push_async_callback(foreign.close)
+        session = Session(
+            bus, ledger, api, following, Spans(), self.settings, guarantees=self.guarantees, foreign=foreign
+        )
         task = asyncio.create_task(session.run(asyncio.Event()))
         stack.push_async_callback(end, task)
         # First of all its connection: what it would still say of its decisions is not heard.
