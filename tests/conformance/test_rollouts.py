@@ -72,18 +72,21 @@ async def test_a_rollout_stops_where_pods_do_not_become_ready(client: Client, na
     await until(stuck)
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/web"
 
+    counts = {"replicas": 5, "updatedReplicas": 2, "unavailableReplicas": 2, "availableReplicas": 3}
+
     async def told() -> bool:
-        return bool((await client.get(path)).body["status"].get("updatedReplicas") == 2)
+        # Both sets are counted, each when its own pods are.
+        status = (await client.get(path)).body["status"]
+        return {name: status.get(name) for name in counts} == counts
 
     await until(told)
     now = (await client.get(path)).body["status"]
-    assert (now["replicas"], now["unavailableReplicas"], now["availableReplicas"]) == (5, 2, 3)
     conditions = {one["type"]: (one["status"], one["reason"]) for one in now["conditions"]}
     assert conditions == {
         "Available": ("True", "MinimumReplicasAvailable"),
         "Progressing": ("True", "ReplicaSetUpdated"),
     }
-    waiting = kubectl("rollout", "status", "deployment/web", "--timeout=1s", check=False)
+    waiting = kubectl("rollout", "status", "deployment/web", "--timeout=3s", check=False)
     assert waiting.returncode == 1 and "Waiting for deployment" in waiting.stdout
 
 

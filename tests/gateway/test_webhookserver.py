@@ -38,6 +38,9 @@ async def make(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]
         return "system:serviceaccount:koord-system:koord-gateway"
 
     monkeypatch.setattr(WebhookServer, "_user", user)
+    # A busy machine is no koord that is away.
+    monkeypatch.setattr("koord.gateway.webhookserver._TIMEOUT_S", 30)
+    monkeypatch.setattr("koord.gateway.foreign.ANSWER_S", 25.0)
     async with AsyncExitStack() as stack:
 
         async def made(required: bool, *spared: str) -> WebhookServer:

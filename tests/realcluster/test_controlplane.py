@@ -52,6 +52,12 @@ async def test_a_role_gives_its_right_and_no_other(control_plane: RealCluster) -
     try:
         await admin("-n", name, "create", "role", "look", "--verb=get,list", "--resource=configmaps")
         await admin("-n", name, "create", "rolebinding", "look", "--role=look", "--group=readers")
+
+        async def may() -> bool:
+            # An apiserver follows the roles, a moment behind.
+            return "orbidden" not in await bob("-n", name, "get", "configmaps", check=False)
+
+        await until(may)
         await bob("-n", name, "get", "configmaps")
         refused = await bob("-n", name, "create", "configmap", "one", check=False)
         assert 'User "bob" cannot create resource "configmaps"' in refused

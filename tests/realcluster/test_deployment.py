@@ -5,6 +5,7 @@ tests/conformance.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -19,7 +20,7 @@ import aiohttp
 import pytest
 import yaml
 
-from koord.gateway.api import Api
+from koord.gateway.api import Api, ApiUnavailable
 from koord.gateway.foreign import ForeignBindings
 from koord.gateway.kubeconfig import load_access
 from koord.gateway.leanclient import LeanClient
@@ -299,6 +300,7 @@ async def test_nobody_has_a_right_too_many(plane: ControlPlane, admin: Kubectl, 
     await admin("apply", "-k", str(KUSTOMIZE / "overlays" / "dev"), "--validate=strict")
     await admin("apply", "-f", "-", stdin=yaml.safe_dump_all(OPERATORS))
     gateway = Kubectl(await account("koord-gateway", plane, admin, tmp_path), tmp_path / "cache-gateway")
+    await until(lambda: gateway.may("list", "nodes"), "the apiserver knows the roles")
     rights = granted(base().one("ClusterRole", "koord-gateway"))
     # This one is for one object alone.
     assert rights.pop(WEBHOOKS) == {"delete"}
@@ -352,7 +354,15 @@ async def test_the_component_for_foreign_bindings_gives_what_the_webhook_needs(
     server = WebhookServer(api, foreign, "127.0.0.1", 0, required=True, spared=("kube-system", NAMESPACE))
     await server.start()
     try:
-        await server.register()
+
+        async def is_registered() -> bool:
+            # An apiserver follows the roles, a moment behind.
+            with contextlib.suppress(ApiUnavailable):
+                await server.register()
+                return True
+            return False
+
+        await until(is_registered, "the webhook is registered")
         await server.register()
 
         async def refused() -> bool:
