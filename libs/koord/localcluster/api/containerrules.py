@@ -1,6 +1,7 @@
 """The rules of containers and volumes, in the real server's words. Cheap for the containers that jobs have."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from koord.kube.quantity import QuantityError, parse
@@ -88,6 +89,7 @@ def _validate_resources(resources: Object, path: str, causes: list[Cause]) -> No
                     causes.append(invalid_value(f"{path}.resources.requests", str(amount), why))
 
 
+@lru_cache(4_096)
 def _exceeds(amount: Any, limit: Any) -> bool:
     try:
         return parse(amount) > parse(limit)

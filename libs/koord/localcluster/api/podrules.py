@@ -33,8 +33,9 @@ def validate_pod_spec(spec: Object, path: str, claims: frozenset[str] = frozense
         causes.append(required(f"{path}.containers"))
     names: set[str] = set()
     for field in ("containers", "initContainers"):
-        for i, container in enumerate(spec.get(field) or ()):
-            validate_container(container, f"{path}.{field}[{i}]", names, volumes, causes)
+        if given := spec.get(field):
+            for i, container in enumerate(given):
+                validate_container(container, f"{path}.{field}[{i}]", names, volumes, causes)
     policy = spec.get("restartPolicy", "Always")
     if policy not in ("Always", "OnFailure", "Never"):
         causes.append(not_supported(f"{path}.restartPolicy", policy, ("Always", "OnFailure", "Never")))
@@ -57,10 +58,12 @@ def validate_pod_spec(spec: Object, path: str, claims: frozenset[str] = frozense
         causes.append(invalid_value(f"{path}.hostname", hostname, problem))
     if gates := spec.get("schedulingGates"):
         causes.extend(_validate_gates(gates, f"{path}.schedulingGates"))
-    for i, toleration in enumerate(spec.get("tolerations") or ()):
-        _validate_toleration(toleration, f"{path}.tolerations[{i}]", causes)
-    for i, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
-        causes.extend(_validate_spread(constraint, f"{path}.topologySpreadConstraints[{i}]"))
+    if tolerations := spec.get("tolerations"):
+        for i, toleration in enumerate(tolerations):
+            _validate_toleration(toleration, f"{path}.tolerations[{i}]", causes)
+    if constraints := spec.get("topologySpreadConstraints"):
+        for i, constraint in enumerate(constraints):
+            causes.extend(_validate_spread(constraint, f"{path}.topologySpreadConstraints[{i}]"))
     if affinity := spec.get("affinity"):
         causes.extend(_validate_affinity(affinity, f"{path}.affinity"))
     return causes
