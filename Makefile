@@ -13,14 +13,14 @@ demo: $(VENV)/.run-stamp
 	$(BIN)/koord demo
 
 test: $(VENV)/.dev-stamp
-	KOORD_REALCLUSTER=off $(BIN)/python -m pytest -n $(JOBS)
+	REALCLUSTER=off $(BIN)/python -m pytest -n $(JOBS)
 
 # etcd, kube-apiserver and what works on it, built from their Go modules into .realcluster/; needs Go.
 realcluster: $(VENV)/.dev-stamp
 	@$(BIN)/python -m tests.realcluster.build
 
 test-real: $(VENV)/.dev-stamp realcluster
-	KOORD_REALCLUSTER=required KOORD_CONFORMANCE=real $(BIN)/python -m pytest -n $(JOBS) $(REAL)
+	REALCLUSTER=required CONFORMANCE=real $(BIN)/python -m pytest -n $(JOBS) $(REAL)
 
 check: $(VENV)/.dev-stamp
 	$(BIN)/ruff check .

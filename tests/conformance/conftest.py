@@ -25,7 +25,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if request.param == "embedded":
         with embedded(folder) as running:
             yield running
-    elif given := os.environ.get("KOORD_REAL_KUBECONFIG"):
+    elif given := os.environ.get("REAL_KUBECONFIG"):
         yield from_kubeconfig("real", Path(given), folder)
     else:
         plane = request.getfixturevalue("control_plane")

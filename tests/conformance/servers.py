@@ -1,7 +1,7 @@
 """The servers that the suite runs against, and what a test needs to speak to one.
 
-`KOORD_CONFORMANCE` says which: `embedded`, `real`, or both with a comma. Without it the embedded server is taken, and
-the real one too if `KOORD_REAL_KUBECONFIG` names a cluster. `make test-real` sets it to `real`.
+`CONFORMANCE` says which: `embedded`, `real`, or both with a comma. Without it the embedded server is taken, and
+the real one too if `REAL_KUBECONFIG` names a cluster. `make test-real` sets it to `real`.
 """
 
 import base64
@@ -26,12 +26,12 @@ KUBECTL = Path(sys.executable).parent / "kubectl"
 
 def chosen() -> list[str]:
     """The servers to test, in the order in which they are."""
-    text = os.environ.get("KOORD_CONFORMANCE", "")
+    text = os.environ.get("CONFORMANCE", "")
     if not text:
-        return ["embedded", "real"] if os.environ.get("KOORD_REAL_KUBECONFIG") else ["embedded"]
+        return ["embedded", "real"] if os.environ.get("REAL_KUBECONFIG") else ["embedded"]
     names = [name.strip() for name in text.split(",")]
     if unknown := set(names) - {"embedded", "real"}:
-        raise ValueError(f"KOORD_CONFORMANCE: {sorted(unknown)} is neither 'embedded' nor 'real'")
+        raise ValueError(f"CONFORMANCE: {sorted(unknown)} is neither 'embedded' nor 'real'")
     return names
 
 

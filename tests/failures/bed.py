@@ -3,7 +3,7 @@
 A service runs in the test's process, so that it can be killed at a point and not only at a time: :attr:`Bed.request`
 stands before and after the gateway's requests, :attr:`Bed.advance` around its advances.
 
-With ``KOORD_CONFORMANCE=real`` the API is a real kube-apiserver, one for all tests (:mod:`tests.failures.conftest`) and
+With ``CONFORMANCE=real`` the API is a real kube-apiserver, one for all tests (:mod:`tests.failures.conftest`) and
 without controllers, so that what changes there is the test's doing; each test begins with it emptied.
 """
 

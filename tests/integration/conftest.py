@@ -1,6 +1,6 @@
 """A running cluster for tests: ``koord up`` as a process, found and used as users do.
 
-By default on the embedded API. With ``KOORD_CONFORMANCE=real`` (``make test-real``) each cluster is a real control
+By default on the embedded API. With ``CONFORMANCE=real`` (``make test-real``) each cluster is a real control
 plane of its own, with the controller manager's Job controller, fake nodes that are driven over its API, and stand-ins
 for the other kinds of jobs; what a test makes is the same.
 """
@@ -23,7 +23,7 @@ from tests.realcluster.fixtures import binaries_or_skip
 
 T = TypeVar("T")
 
-REAL = os.environ.get("KOORD_CONFORMANCE") == "real"
+REAL = os.environ.get("CONFORMANCE") == "real"
 """Whether clusters have a real API server."""
 KOORD = (sys.executable, "-m", "koord.cli.main")
 MANIFESTS = Path(__file__).parent / "manifests"

@@ -1,8 +1,8 @@
 """Which tests run on a real control plane, and what it is made from.
 
-`KOORD_REALCLUSTER` says: `off` (what `make test` sets) leaves those tests out, `required` (what `make test-real` sets)
+`REALCLUSTER` says: `off` (what `make test` sets) leaves those tests out, `required` (what `make test-real` sets)
 makes it an error if the binaries are absent; without it they run if the binaries are there.
-`KOORD_REAL_KUBECONFIG` names a running cluster that is used instead of one of our own.
+`REAL_KUBECONFIG` names a running cluster that is used instead of one of our own.
 """
 
 import os
@@ -18,22 +18,22 @@ class Absent(Exception):
 
 def mode() -> str:
     """`off`, `auto` or `required`."""
-    chosen = os.environ.get("KOORD_REALCLUSTER", "auto")
+    chosen = os.environ.get("REALCLUSTER", "auto")
     if chosen not in {"off", "auto", "required"}:
-        raise ValueError(f"KOORD_REALCLUSTER={chosen!r}: use off, auto or required")
+        raise ValueError(f"REALCLUSTER={chosen!r}: use off, auto or required")
     return chosen
 
 
 def running_cluster() -> Path | None:
     """The kubeconfig of a running cluster to use, if one is named."""
-    named = os.environ.get("KOORD_REAL_KUBECONFIG")
+    named = os.environ.get("REAL_KUBECONFIG")
     return Path(named) if named else None
 
 
 def folder() -> Path:
     """Where the binaries are; `Absent` if the least that counts is not there."""
     if mode() == "off":
-        raise Absent("tests on a real control plane are left out (KOORD_REALCLUSTER=off)")
+        raise Absent("tests on a real control plane are left out (REALCLUSTER=off)")
     try:
         return default_folder()
     except ServerError as error:

@@ -142,7 +142,7 @@ ALL = (*MODULES, OLDEST)
 
 def cache() -> Path:
     """The folder of all builds."""
-    named = os.environ.get("KOORD_REALCLUSTER_CACHE")
+    named = os.environ.get("REALCLUSTER_CACHE")
     return Path(named) if named else ROOT / ".realcluster"
 
 

@@ -92,7 +92,7 @@ def test_a_program_that_does_not_build_is_told_and_the_rest_goes_on(
     fake.write_text(_FAKE_GO)
     fake.chmod(0o700)
     monkeypatch.setenv("PATH", f"{fake.parent}:/usr/bin:/bin")
-    monkeypatch.setenv("KOORD_REALCLUSTER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("REALCLUSTER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FAKE_GO_FAILS", "kube-scheduler")
     assert build.main(["kubernetes"]) == 0
     first = capsys.readouterr().out

@@ -125,8 +125,8 @@ async def test_the_front_door_leads_to_one_that_lives(two: dict[str, asyncio.Ser
 
 
 def test_the_binaries_are_looked_for_where_they_were_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KOORD_CONTROLPLANE_BIN", raising=False)
-    monkeypatch.delenv("KOORD_REALCLUSTER_CACHE", raising=False)
+    monkeypatch.delenv("CONTROLPLANE_BIN", raising=False)
+    monkeypatch.delenv("REALCLUSTER_CACHE", raising=False)
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
     with pytest.raises(ServerError, match=r"^no real control plane: etcd and kube-apiserver not there \(make real"):
@@ -138,9 +138,9 @@ def test_the_binaries_are_looked_for_where_they_were_named(tmp_path: Path, monke
         default_folder()
     (built / "kube-apiserver").touch()
     assert default_folder() == built
-    monkeypatch.setenv("KOORD_CONTROLPLANE_BIN", str(tmp_path / "below"))
-    with pytest.raises(ServerError, match=r"KOORD_CONTROLPLANE_BIN has none"):
+    monkeypatch.setenv("CONTROLPLANE_BIN", str(tmp_path / "below"))
+    with pytest.raises(ServerError, match=r"CONTROLPLANE_BIN has none"):
         default_folder()
-    monkeypatch.delenv("KOORD_CONTROLPLANE_BIN")
-    monkeypatch.setenv("KOORD_REALCLUSTER_CACHE", str(tmp_path / ".realcluster"))
+    monkeypatch.delenv("CONTROLPLANE_BIN")
+    monkeypatch.setenv("REALCLUSTER_CACHE", str(tmp_path / ".realcluster"))
     assert default_folder() == built

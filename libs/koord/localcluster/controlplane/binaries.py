@@ -12,12 +12,12 @@ NEEDED = ("etcd", "kube-apiserver")
 def default_folder() -> Path:
     """The folder of binaries; `ServerError` with one line if the least that counts is not there.
 
-    `KOORD_CONTROLPLANE_BIN` names it. Without that it is what `make realcluster` built: `bin` in
-    `KOORD_REALCLUSTER_CACHE`, or in `.realcluster` of the working directory or a directory above it.
+    `CONTROLPLANE_BIN` names it. Without that it is what `make realcluster` built: `bin` in
+    `REALCLUSTER_CACHE`, or in `.realcluster` of the working directory or a directory above it.
     """
-    named, cache = os.environ.get("KOORD_CONTROLPLANE_BIN"), os.environ.get("KOORD_REALCLUSTER_CACHE")
+    named, cache = os.environ.get("CONTROLPLANE_BIN"), os.environ.get("REALCLUSTER_CACHE")
     if named:
-        return _checked(Path(named), "KOORD_CONTROLPLANE_BIN has none")
+        return _checked(Path(named), "CONTROLPLANE_BIN has none")
     if cache:
         return _checked(Path(cache) / "bin", "make realcluster builds them")
     here = Path.cwd()
