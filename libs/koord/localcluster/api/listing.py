@@ -108,6 +108,8 @@ def _read_token(text: str) -> _Token:
             "invalid continue token: continue key is not valid: server does not recognize this encoded version"
             f' "{token.v}"'
         )
+    if not -(1 << 63) <= token.rv < 1 << 63:
+        raise bad_request("invalid continue token: continue key is not valid: rv is no int64")
     if token.rv == 0:
         raise bad_request(
             "invalid continue token: continue key is not valid: incorrect encoded start resourceVersion"

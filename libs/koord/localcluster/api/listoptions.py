@@ -4,6 +4,7 @@ from koord.localcluster.api.errors import Cause, bad_request, forbidden_value, i
 from koord.localcluster.api.requests import Query
 
 _MATCH = "resourceVersionMatch"
+_MOST_DIGITS = 20
 
 
 class ListOptions:
@@ -63,5 +64,10 @@ def read_version(text: str) -> int | None:
         raise bad_request(
             f'invalid resource version: resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}":'
             " invalid syntax"
+        )
+    if len(text) > _MOST_DIGITS or int(text) >= 1 << 64:
+        raise bad_request(
+            f'invalid resource version: resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}":'
+            " value out of range"
         )
     return int(text)

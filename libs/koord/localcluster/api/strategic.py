@@ -8,12 +8,16 @@ key. Directives: `$patch` (replace, delete, merge), `$retainKeys`, `$setElementO
 from functools import cache
 from typing import Any, NamedTuple
 
+import msgspec
+
+from koord.localcluster.api.errors import bad_request
 from koord.localcluster.api.patches import PatchError
 from koord.localcluster.api.schemas.builtin import builtin_schema, facts
 from koord.localcluster.clusterapi import Object
 
 _ORDER = "$setElementOrder/"
 _DELETE_PRIMITIVE = "$deleteFromPrimitiveList/"
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class FieldRule(NamedTuple):
@@ -66,7 +70,7 @@ def _merge_map(target: Any, patch: Object, type_name: str) -> Any:
     retain = patch.get("$retainKeys")
     if retain is not None:
         if not isinstance(retain, list):
-            raise PatchError("invalid patch format of retainKeys")
+            raise bad_request("invalid patch format of retainKeys")
         result = {key: value for key, value in result.items() if key in retain}
     for key, value in patch.items():
         if key in ("$patch", "$retainKeys") or key.startswith(_ORDER):
@@ -100,11 +104,16 @@ def _merge_map(target: Any, patch: Object, type_name: str) -> Any:
 
 def _merge_list(current: list[Any], patch: list[Any], rule: FieldRule, deleted: Any, field: str) -> list[Any]:
     if not rule.key:
-        gone = deleted if isinstance(deleted, list) else []
-        kept = [item for item in current if item not in gone]
-        return kept + [item for i, item in enumerate(patch) if item not in kept and item not in patch[:i]]
+        gone = _places(deleted if isinstance(deleted, list) else [])
+        kept = [item for item in current if _hashable(item) not in gone]
+        have = _places(kept)
+        return kept + [item for place, item in _places(patch, patch).items() if place not in have]
     replace = any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch)
     result = [] if replace else list(current)
+    at: dict[Any, list[int]] = {}
+    for i, have in enumerate(result):
+        if isinstance(have, dict):
+            at.setdefault(_hashable(have.get(rule.key)), []).append(i)
     for item in patch:
         if not isinstance(item, dict):
             raise PatchError(f"{field}: an element must be an object")
@@ -115,17 +124,35 @@ def _merge_list(current: list[Any], patch: list[Any], rule: FieldRule, deleted: 
             continue
         if rule.key not in item:
             raise PatchError(f"{field}: an element has no merge key {rule.key!r}")
-        at = [i for i, have in enumerate(result) if isinstance(have, dict) and have.get(rule.key) == item[rule.key]]
+        value = _hashable(item[rule.key])
         if directive == "delete":
-            for i in reversed(at):
-                del result[i]
+            for i in at.pop(value, ()):
+                result[i] = _GONE
         elif directive not in (None, "merge"):
             raise PatchError(f"{field}: unknown $patch directive {directive!r}")
-        elif at:
-            result[at[0]] = _merge_map(result[at[0]], item, rule.type)
+        elif value in at:
+            first = at[value][0]
+            result[first] = _merge_map(result[first], item, rule.type)
         else:
+            at[value] = [len(result)]
             result.append(_merge_map({}, item, rule.type))
-    return result
+    return [item for item in result if item is not _GONE]
+
+
+_GONE = object()
+
+
+def _hashable(value: Any) -> Any:
+    """A value, or what stands for it in a dict if it cannot be a key itself."""
+    return _encode(value) if isinstance(value, dict | list) else value
+
+
+def _places(values: list[Any], held: list[Any] | None = None) -> dict[Any, Any]:
+    """The first place of each value, or with `held` what is there in another list."""
+    found: dict[Any, Any] = {}
+    for i, value in enumerate(values):
+        found.setdefault(_hashable(value), i if held is None else held[i])
+    return found
 
 
 def _ordered(items: list[Any], order: Any, server: list[Any], rule: FieldRule) -> list[Any]:
@@ -139,14 +166,16 @@ def _ordered(items: list[Any], order: Any, server: list[Any], rule: FieldRule) -
     def key_of(item: Any) -> Any:
         return item.get(rule.key) if rule.key and isinstance(item, dict) else item
 
-    wanted, known = [key_of(item) for item in order], [key_of(item) for item in server]
-    named = sorted((item for item in items if key_of(item) in wanted), key=lambda item: wanted.index(key_of(item)))
-    others = [item for item in items if key_of(item) not in wanted]
+    wanted, known = _places([key_of(item) for item in order]), _places([key_of(item) for item in server])
+    keys = [_hashable(key_of(item)) for item in items]
+    ranked = sorted((wanted[key], i) for i, key in enumerate(keys) if key in wanted)
+    named = [items[i] for _, i in ranked]
+    others = [item for item, key in zip(items, keys, strict=True) if key not in wanted]
     result: list[Any] = []
     i = j = 0
     while i < len(others) and j < len(named):
-        left, right = key_of(others[i]), key_of(named[j])
-        if left in known and right in known and known.index(left) < known.index(right):
+        left, right = _hashable(key_of(others[i])), _hashable(key_of(named[j]))
+        if left in known and right in known and known[left] < known[right]:
             result.append(others[i])
             i += 1
         else:

@@ -1,5 +1,6 @@
 """The checks of the API server that do not need other objects: names, labels, quantities, required and fixed fields."""
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -120,22 +121,32 @@ def validate_metadata(resource: Resource, metadata: Object) -> list[Cause]:
     if labels := metadata.get("labels"):
         causes.extend(validate_labels(labels, "metadata.labels"))
     if annotations := metadata.get("annotations"):
-        size = 0
-        for key, value in annotations.items():
-            size += len(key) + len(value)
-            if not _key_ok(key) and not _key_ok(key.lower()):
-                causes.append(invalid_value("metadata.annotations", key, _NAME_RULE))
-        if size > _ANNOTATION_BYTES:
-            causes.append(
-                Cause(
-                    "FieldValueTooLong",
-                    "metadata.annotations",
-                    f"Too long: may not be more than {_ANNOTATION_BYTES} bytes",
-                )
-            )
+        causes.extend(_annotation_causes(annotations))
     if finalizers := metadata.get("finalizers"):
         causes.extend(validate_finalizers(resource, finalizers))
-    for i, owner in enumerate(metadata.get("ownerReferences", ())):
+    if owners := metadata.get("ownerReferences"):
+        causes.extend(_owner_causes(owners))
+    return causes
+
+
+def _annotation_causes(annotations: Object) -> Iterable[Cause]:
+    """Keys are qualified names, and all together have a bounded size."""
+    causes: list[Cause] = []
+    size = 0
+    for key, value in annotations.items():
+        size += len(key) + len(value)
+        if not _key_ok(key) and not _key_ok(key.lower()):
+            causes.append(invalid_value("metadata.annotations", key, _NAME_RULE))
+    if size > _ANNOTATION_BYTES:
+        words = f"Too long: may not be more than {_ANNOTATION_BYTES} bytes"
+        causes.append(Cause("FieldValueTooLong", "metadata.annotations", words))
+    return causes
+
+
+def _owner_causes(owners: list[Object]) -> list[Cause]:
+    """Owners are named in full, and one at most is the controller."""
+    causes: list[Cause] = []
+    for i, owner in enumerate(owners):
         get = owner.get
         if not (get("apiVersion") and get("kind") and get("name") and get("uid")):
             causes.extend(
@@ -143,22 +154,30 @@ def validate_metadata(resource: Resource, metadata: Object) -> list[Cause]:
                 for field in ("apiVersion", "kind", "name", "uid")
                 if not get(field)
             )
+    if len(owners) > 1:
+        controllers = [str(owner.get("name")) for owner in owners if owner.get("controller")]
+        if len(controllers) > 1:
+            shown = json.dumps(owners, separators=(",", ":"))
+            words = (
+                f"Invalid value: {shown}: Only one reference can have Controller set to true."
+                f' Found "true" in references for {controllers[0]} and {controllers[1]}'
+            )
+            causes.append(Cause("FieldValueInvalid", "metadata.ownerReferences", words))
     return causes
 
 
 def validate_metadata_change(resource: Resource, new: Object, old: Object) -> list[Cause]:
-    """Labels and annotations as on create, if they changed; nothing else of metadata can change."""
+    """Labels, annotations and owners as on create, if they changed; nothing else of metadata can change."""
     causes: list[Cause] = []
     labels = new.get("labels")
     if labels and labels != old.get("labels"):
         causes.extend(validate_labels(labels, "metadata.labels"))
     annotations = new.get("annotations")
     if annotations and annotations != old.get("annotations"):
-        causes.extend(
-            invalid_value("metadata.annotations", key, _NAME_RULE)
-            for key in annotations
-            if not _key_ok(key) and not _key_ok(key.lower())
-        )
+        causes.extend(_annotation_causes(annotations))
+    owners = new.get("ownerReferences")
+    if owners and owners != old.get("ownerReferences"):
+        causes.extend(_owner_causes(owners))
     finalizers, before = new.get("finalizers") or [], old.get("finalizers") or []
     if finalizers != before:
         causes.extend(validate_finalizers(resource, finalizers))

@@ -4,6 +4,7 @@ Times are texts, keys are texts, and keys that come twice are remembered. A body
 could hold itself is refused before it is put together: nine lines can name a billion values.
 """
 
+import math
 from typing import Any
 
 import yaml
@@ -36,9 +37,19 @@ class _Loader(_Base):  # type: ignore[misc]
                     self.repeated.append(f'line {key.start_mark.line + 1}: key "{key.value}" already set in map')
                 seen.add(key.value)
         made: dict[Any, Any] = super().construct_mapping(node, deep)
-        return made
+        if all(type(key) is str for key in made):
+            return made
+        return {_key(key): value for key, value in made.items()}
+
+    def construct_number(self, node: yaml.ScalarNode) -> float:
+        """A number with a fraction; JSON knows neither infinity nor what is no number."""
+        number = float(self.construct_yaml_float(node))
+        if not math.isfinite(number):
+            raise YamlError(f"json: unsupported value: {node.value}")
+        return number
 
 
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_number)
 _Loader.yaml_implicit_resolvers = {
     first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
     for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -64,6 +75,15 @@ def read_yaml(body: bytes) -> tuple[bytes, list[str]]:
         raise YamlError(f"yaml: {_printable(error)}") from error
     except RecursionError as error:
         raise YamlError("yaml: exceeded max depth") from error
+
+
+def _key(key: Any) -> str:
+    """A key as JSON has it; there are none but texts."""
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    if isinstance(key, str | int | float):
+        return str(key)
+    raise YamlError(f"unsupported map key of type: {type(key).__name__}")
 
 
 def _size(node: yaml.Node, known: dict[int, int], open_: set[int]) -> int:

@@ -87,6 +87,8 @@ def apply_patch(cluster: "Cluster", asked: Apply, config: Object, *, dry_run: bo
     """
     route, resource = asked.route, asked.route.resource
     version, kind = config.get("apiVersion") or "", config.get("kind") or ""
+    if not isinstance(version, str) or not isinstance(kind, str):
+        raise bad_request("invalid object type: /, Kind=")
     scaling = asked.subresource == "scale"
     if (version, kind) != ((SCALE, "Scale") if scaling else (route.api_version, resource.kind)):
         raise bad_request(f"invalid object type: {version if '/' in version else '/' + version}, Kind={kind}")

@@ -3,6 +3,7 @@
 It sees a set's pods through the index of owners; a pod that merely matches the selector is nobody's to it.
 """
 
+import asyncio
 import time
 from datetime import datetime
 from typing import NamedTuple
@@ -25,6 +26,7 @@ KEY = "replicasets.apps"
 KIND = "ReplicaSet"
 BURST = 500
 """At most so many pods are made or deleted in one go."""
+_GIVE_WAY = 25
 
 
 class Named(NamedTuple):
@@ -159,7 +161,9 @@ class ReplicaSetController:
 
     async def _make(self, replica_set: Object, count: int) -> None:
         metadata = replica_set["metadata"]
-        for _ in range(count):
+        for made_before in range(count):
+            if made_before % _GIVE_WAY == _GIVE_WAY - 1 and not await self._lives(metadata):
+                return
             body = pod_of(replica_set, replica_set["spec"]["template"], name_prefix=f"{metadata['name']}-", labels={})
             try:
                 raw = await self._api.create("pods", metadata["namespace"], body)
@@ -173,9 +177,20 @@ class ReplicaSetController:
         if count <= 0:
             return
         namespace = replica_set["metadata"]["namespace"]
-        for pod in sorted(sorted(pods, key=lambda pod: pod.created, reverse=True), key=_victims_first)[:count]:
+        victims = sorted(sorted(pods, key=lambda pod: pod.created, reverse=True), key=_victims_first)[:count]
+        for gone_before, pod in enumerate(victims):
+            if gone_before % _GIVE_WAY == _GIVE_WAY - 1 and not await self._lives(replica_set["metadata"]):
+                return
             await self._api.delete("pods", namespace, pod.name, uid=pod.uid)
             await self._say(replica_set, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.name}")
+
+    async def _lives(self, metadata: Object) -> bool:
+        """Give way to requests; whether the set still wants the same after that (if not, it is in the queue again)."""
+        await asyncio.sleep(0)
+        entry = self._cluster.collection(self._cluster.resource(KEY)).get(metadata["namespace"], metadata["name"])
+        if entry is None or entry.uid != metadata["uid"] or entry.deleting:
+            return False
+        return bool(decode(entry)["metadata"].get("generation") == metadata.get("generation"))
 
     async def _tell(self, entry: Entry, replica_set: Object, failure: ApiError | None) -> None:
         """Write the status, if it is another one now."""

@@ -191,6 +191,8 @@ def _scalar(value: Any, schema: Schema, struct: str, path: str) -> None:
     elif schema.int_or_string:
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise _mismatch(value, Schema("integer") if not schema.format else _INT32, struct, path)
+        if isinstance(value, int) and not -(2**31) <= value < 2**31:
+            raise _mismatch(value, _INT32, struct, path, f"number {value}")
     elif schema.type == "string":
         if not isinstance(value, str):
             raise _mismatch(value, schema, struct, path)
