@@ -178,13 +178,17 @@ class Evaluation:
         for mover in self._movers:
             step = mover.step
             if step.kept is not None:
-                mover.raw[rows] = step.kept.raw[rows]
+                raw = step.kept.raw[rows]
+                # A node that got other labels has another score while it stays feasible.
+                stale = flipped or bool((mover.raw[rows] != raw).any())
             else:
                 try:
-                    mover.raw[rows] = step.plugin.score(step.terms, window)
+                    raw = step.plugin.score(step.terms, window)
                 except Exception as error:
                     raise PluginError(step.plugin.name, "Score", error) from error
-            if flipped or step.kept is None:
+                stale = True
+            mover.raw[rows] = raw
+            if stale:
                 feasible = mover.raw[:high][self._ok[:high]]
                 low, top = (float(feasible.min()), float(feasible.max())) if len(feasible) else (0.0, 0.0)
                 if (low, top) != (mover.low, mover.high):
