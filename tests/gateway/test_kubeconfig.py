@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from koord.gateway.access import AccessError, ApiAccess
-from koord.gateway.api import Api
+from koord.gateway.api import Api, ApiUnavailable
 from koord.gateway.kubeconfig import load_access
-from koord.gateway.leanclient import LeanClient
+from koord.gateway.leanclient import LeanClient, NotSent
 from tests.gateway.conftest import ApiProcess
 from tests.gateway.test_leanclient import OK, Server, server  # noqa: F401 - a fixture
 
@@ -98,3 +98,35 @@ async def test_a_401_renews_the_credentials_and_asks_once_more(server: Server) -
     assert (await Api(client, access).once("get", "/")).status == 200
     assert b"Bearer new" in server.requests[-1]
     await client.close()
+
+
+async def test_a_401_with_credentials_that_cannot_be_renewed_is_tried_again_later(server: Server) -> None:  # noqa: F811
+    """Whoever asked goes on as with a server that is away: no failing plugin may end the service."""
+    refused = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    tries = 0
+
+    async def renew() -> str:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise AccessError("exec plugin: exit code 1")
+        server.handler = server.always(OK)
+        return "Bearer new"
+
+    server.handler = server.always(refused, close=True)
+    access = ApiAccess(f"http://127.0.0.1:{server.port}", authorization="Bearer old", renew=renew)
+    client = LeanClient(access, connections=1)
+    try:
+        with pytest.raises(NotSent, match="credentials cannot be renewed: exec plugin"):
+            await Api(client, access).once("get", "/")
+        assert (await Api(client, access).call("get", "/")).status == 200
+    finally:
+        await client.close()
+    server.handler = server.always(refused, close=True)
+    tries = -1000
+    client = LeanClient(access, connections=1)
+    try:
+        with pytest.raises(ApiUnavailable, match="credentials cannot be renewed"):
+            await Api(client, access, patience_s=0.2).call("get", "/")
+    finally:
+        await client.close()

@@ -8,7 +8,7 @@ from typing import Literal
 from prometheus_client import Counter
 
 from koord.gateway import metrics
-from koord.gateway.access import ApiAccess
+from koord.gateway.access import AccessError, ApiAccess
 from koord.gateway.lanes import LANES
 from koord.gateway.leanclient import JSON, LeanClient, NotSent, OutcomeUnknown, Response
 from koord.gateway.objects import Brief, ObjectError, read_object
@@ -62,6 +62,10 @@ class Api:
         except NotSent:
             self._count(verb, 0, lane)
             raise
+        except AccessError as error:
+            # Nobody let it in, and there are no other credentials just now: as if it had not been sent.
+            self._count(verb, 401, lane)
+            raise NotSent(f"401, and the credentials cannot be renewed: {error}") from error
         except OutcomeUnknown:
             self._count(verb, -1, lane)
             raise
