@@ -17,7 +17,7 @@ async def test_a_service_that_refuses_its_settings_ends_the_start(tmp_path: Path
     config = tmp_path / "koord.yaml"
     config.write_text("scheduler:\n  nosuch: 1\n")
     lines: list[str] = []
-    cluster = LocalCluster(LocalOptions(kubeconfig="unused", services=("scheduler",), config=config), sink=lines.append)
+    cluster = LocalCluster(LocalOptions(nodes=0, services=("scheduler",), config=config), sink=lines.append)
     with pytest.raises(UsageProblem, match="scheduler refuses its settings"):
         async with cluster:
             pytest.fail("it started")
@@ -36,7 +36,7 @@ async def test_a_service_that_dies_at_each_start_ends_the_start(
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     lines: list[str] = []
-    cluster = LocalCluster(LocalOptions(kubeconfig="unused", services=("scheduler",)), sink=lines.append)
+    cluster = LocalCluster(LocalOptions(nodes=0, services=("scheduler",)), sink=lines.append)
     with pytest.raises(CommandError, match="scheduler ended 5 times while starting, the last time with code 3"):
         async with cluster:
             pytest.fail("it started")
