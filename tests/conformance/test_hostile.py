@@ -4,6 +4,8 @@ What both servers answer is stated once; where a test asserts only that the serv
 reason (a Go server reads deeper JSON and larger numbers than this one).
 """
 
+import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -94,7 +96,7 @@ async def test_patterns_take_time_that_grows_with_the_text(client: Client, names
 
         async def sent(spec: dict[str, str]) -> Any:
             answer = await client.post(path, {**obj, "spec": spec}, dryRun="All")
-            while answer.status == 404:  # the real server serves a definition a moment after it was made
+            while answer.status in (404, 429):  # the real server serves a definition a moment after it was made
                 answer = await client.post(path, {**obj, "spec": spec}, dryRun="All")
             return answer
 
@@ -125,7 +127,9 @@ async def test_definitions_with_odd_bounds_and_columns_are_served(client: Client
         path = f"/apis/{group}/v1/namespaces/{namespace}/oddities"
         obj = {"apiVersion": f"{group}/v1", "kind": "Oddity", "metadata": {"name": "x"}, "spec": {"a": "b"}}
         made = await client.post(path, obj)
-        while made.status == 404:
+        deadline = time.monotonic() + 30
+        while made.status in (404, 429) and time.monotonic() < deadline:  # not served yet, or its storage is being made
+            await asyncio.sleep(0.05)
             made = await client.post(path, obj)
         assert made.status == 201, made.body
         accept = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
