@@ -120,7 +120,7 @@ async def test_patterns_that_go_does_not_know_are_refused(client: Client, patter
 async def test_definitions_with_odd_bounds_and_columns_are_served(client: Client, namespace: str) -> None:
     group = f"{unique('g')}.koord.test"
     schema = of_spec({"type": "object", "properties": {"a": {"type": "string", "minLength": -1}}})
-    paths = [".spec..a", ".spec[?(@.x>1)].y", ".spec[", ".", ".spec.a"]
+    paths = [".spec.a", ".spec[?(@.x>1)].y", ".spec[", "."]
     columns = [{"name": f"c{i}", "type": "string", "jsonPath": path} for i, path in enumerate(paths)]
     assert (await client.post(DEFINITIONS, definition(group, schema, columns))).status == 201
     try:
@@ -134,7 +134,7 @@ async def test_definitions_with_odd_bounds_and_columns_are_served(client: Client
         assert made.status == 201, made.body
         accept = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
         table = await client.request("GET", path, headers=accept)
-        assert table.status == 200 and table.body["rows"][0]["cells"][-1] == "b"
+        assert table.status == 200 and table.body["rows"][0]["cells"][1] == "b"
     finally:
         await client.delete(f"{DEFINITIONS}/oddities.{group}")
 
