@@ -5,25 +5,22 @@ Both doors, HTTP and in process, end here.
 """
 
 import random
-import time
 from collections.abc import Callable
 
 from koord.localcluster.api import crds, pods
 from koord.localcluster.api.admission.admission import Admission
 from koord.localcluster.api.apply import ownership
-from koord.localcluster.api.apply.comparing import equal
 from koord.localcluster.api.apply.writers import Applied, By
 from koord.localcluster.api.builtin import CRDS, NAMESPACES, register_builtins
+from koord.localcluster.api.clock import Clock
 from koord.localcluster.api.defaults import DEFAULTS, FIRST_STATUS
 from koord.localcluster.api.errors import (
     Cause,
     already_exists,
     bad_request,
-    broken_precondition,
     forbidden,
     invalid,
     invalid_value,
-    modified,
     namespace_terminating,
     no_such_path,
     not_found,
@@ -39,41 +36,11 @@ from koord.localcluster.api.store import Collection, Store, decode, encode, same
 from koord.localcluster.api.uids import new_uid
 from koord.localcluster.api.validation import validate_metadata, validate_metadata_change, validate_node
 from koord.localcluster.api.watchcache import Entry
+from koord.localcluster.api.writing import FIXED, carry, check_preconditions, desired_differs, drop_empty
 from koord.localcluster.clusterapi import Object
 
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "koord-system")
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-_FIXED = (
-    "name",
-    "namespace",
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generateName",
-    "generation",
-)
-
-
-class Clock:
-    """The wall clock in API form, formatted once a second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._text = ""
-
-    def now(self) -> str:
-        """RFC 3339 with seconds, UTC."""
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._text = self.at(second)
-        return self._text
-
-    @staticmethod
-    def at(second: float) -> str:
-        """A given time in the same form."""
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
 
 
 class Cluster:
@@ -166,7 +133,7 @@ class Cluster:
         given = metadata.pop("managedFields", None)
         for field in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
             metadata.pop(field, None)
-        _drop_empty(obj, metadata)
+        drop_empty(obj, metadata)
         metadata["uid"] = new_uid()
         now = metadata["creationTimestamp"] = self.clock.now()
         if resource.generation or resource.custom:
@@ -273,31 +240,31 @@ class Cluster:
                 self._settle_type(resource, new)
         sent, before = new["metadata"], old["metadata"]
         if sent is not before:
-            self._check_preconditions(resource, entry, sent)
+            check_preconditions(resource, entry, sent)
         if subresource == "status":
             metadata = dict(before if resource.custom else sent)
             result = {**old, "metadata": metadata}
-            _carry(result, new, "status")
+            carry(result, new, "status")
         elif subresource == "finalize":
             metadata = dict(sent)
             result = {**new, "metadata": metadata}
             result["spec"] = dict(result.get("spec") or {})
-            _carry(result, old, "status")
+            carry(result, old, "status")
         else:
             metadata = dict(sent)
             result = {**new, "metadata": metadata}
             if resource.status:
-                _carry(result, old, "status")
+                carry(result, old, "status")
             if resource is NAMESPACES:
-                _carry(result, old, "spec")  # its finalizers change by the sub-resource `finalize` alone
+                carry(result, old, "spec")  # its finalizers change by the sub-resource `finalize` alone
         if (dying := sent.get("deletionTimestamp")) and dying != before.get("deletionTimestamp"):
             why = invalid_value("metadata.deletionTimestamp", dying, "field is immutable")
             raise invalid(resource, entry.name, [why])
         if sent is not before:
-            for field in _FIXED:
-                _carry(metadata, before, field)
+            for field in FIXED:
+                carry(metadata, before, field)
         metadata["resourceVersion"] = before["resourceVersion"]
-        _drop_empty(result, metadata)
+        drop_empty(result, metadata)
         given = metadata.pop("managedFields", None)
         if given is not None:
             given = ownership.given_anew(resource, old, entry.writers, given, subresource or "")
@@ -306,7 +273,7 @@ class Cluster:
         if tracked := before.get("managedFields"):
             metadata["managedFields"] = tracked
         self._check_change(resource, entry, old, result, subresource, proven=proven)
-        if (resource.generation or resource.custom) and subresource is None and _desired_differs(resource, old, result):
+        if (resource.generation or resource.custom) and subresource is None and desired_differs(resource, old, result):
             metadata["generation"] = before.get("generation", 0) + 1
         if self.admission.current is not None:
             self.admission.updatable(resource, old, result, subresource, dry_run=dry_run)
@@ -396,24 +363,6 @@ class Cluster:
                 break
         return str(name)
 
-    def _check_preconditions(self, resource: Resource, entry: Entry, sent: Object) -> None:
-        if sent.get("name") != entry.name:
-            if sent.get("name"):
-                why = f"the name of the object ({sent['name']}) does not match the name on the URL ({entry.name})"
-            else:
-                why = f"the name of the object ({entry.name} based on URL) was undeterminable: name must be provided"
-            raise bad_request(why)
-        if (sent.get("namespace") or entry.namespace) != entry.namespace:
-            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-        uid = sent.get("uid")
-        if uid and uid != entry.uid:
-            raise broken_precondition(resource, entry.namespace, entry.name, "UID", uid, entry.uid)
-        version = sent.get("resourceVersion")
-        if version and version != str(entry.version):
-            if not (version.isascii() and version.isdigit()):
-                raise unreasoned(f'strconv.ParseUint: parsing "{version}": invalid syntax')
-            raise modified(resource, entry.name)
-
     def _check_change(
         self,
         resource: Resource,
@@ -444,36 +393,3 @@ class Cluster:
 
 # Nodes report their status when they register; a real server keeps it.
 _STATUS_AT_CREATION = ("nodes",)
-
-
-def _drop_empty(obj: Object, metadata: Object) -> None:
-    """Maps and lists that have nothing in them are not there, as in Go."""
-    for field in ("labels", "annotations", "finalizers", "ownerReferences"):
-        if field in metadata and not metadata[field]:
-            del metadata[field]
-    if "data" in obj or "binaryData" in obj:
-        for field in ("data", "binaryData"):
-            if obj.get(field) == {} and obj.get("kind") in ("ConfigMap", "Secret"):
-                del obj[field]
-
-
-def _carry(into: Object, source: Object, field: str) -> None:
-    """Make one field of `into` as it is in `source`, absent included."""
-    if field in source and source[field] is not None:
-        into[field] = source[field]
-    else:
-        into.pop(field, None)
-
-
-def _desired_differs(resource: Resource, old: Object, new: Object) -> bool:
-    if not resource.custom:
-        if old.get("template") != new.get("template"):
-            return True
-        if resource.key == "deployments.apps" and (
-            (old["metadata"].get("annotations") or {}) != (new["metadata"].get("annotations") or {})
-        ):
-            return True  # they go on to its ReplicaSets
-        return bool(old.get("spec") != new.get("spec") or old.get("webhooks") != new.get("webhooks"))
-    ignored = ("metadata", "status") if resource.status else ("metadata",)
-    names = (old.keys() | new.keys()).difference(ignored)
-    return any(name not in old or name not in new or not equal(old[name], new[name]) for name in names)

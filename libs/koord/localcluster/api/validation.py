@@ -1,42 +1,25 @@
 """The checks of the API server that do not need other objects: names, labels, quantities, required and fixed fields."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from koord.kube.quantity import QuantityError, parse
 from koord.localcluster.api.errors import Cause, duplicate, invalid_value, not_supported, required
 from koord.localcluster.api.finalizers import added_causes, finalizer_causes
+from koord.localcluster.api.names import (
+    LABEL_RULE,
+    NAME_RULE,
+    SUBDOMAIN_RULE,
+    VALUE_RULE,
+    is_label,
+    is_label_value,
+    is_name_part,
+    is_subdomain,
+)
 from koord.localcluster.api.resources import Resource
 from koord.localcluster.clusterapi import Object
 
-_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_label = re.compile(_LABEL).fullmatch
-_subdomain = re.compile(rf"{_LABEL}(\.{_LABEL})*").fullmatch
-_qualified = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]").fullmatch
-_value = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?").fullmatch
-
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_LABEL_RULE = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
-    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
-)
-_NAME_RULE = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
-    "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
 _ANNOTATION_BYTES = 256 * 1024
 _LABEL_NAMES = {"namespaces", "services"}
 _PATH_NAMES = {
@@ -60,19 +43,19 @@ def name_problem(resource: Resource, name: str) -> str | None:
     if resource.key in _LABEL_NAMES:
         if len(name) > 63:
             return "must be no more than 63 characters"
-        return None if _label(name) else _LABEL_RULE
+        return None if is_label(name) else LABEL_RULE
     if len(name) > 253:
         return "must be no more than 253 characters"
-    return None if _subdomain(name) else _SUBDOMAIN_RULE
+    return None if is_subdomain(name) else SUBDOMAIN_RULE
 
 
 def _key_ok(key: str) -> bool:
     ok = _known_keys.get(key)
     if ok is None:
         prefix, slash, name = key.rpartition("/")
-        ok = bool(name) and len(name) <= 63 and _qualified(name) is not None
+        ok = bool(name) and len(name) <= 63 and is_name_part(name) is not None
         if slash:
-            ok = ok and len(prefix) <= 253 and _subdomain(prefix) is not None
+            ok = ok and len(prefix) <= 253 and is_subdomain(prefix) is not None
         if len(_known_keys) > _CACHED:
             _known_keys.clear()
         _known_keys[key] = ok
@@ -81,13 +64,13 @@ def _key_ok(key: str) -> bool:
 
 def qualified_name_problem(name: str) -> str | None:
     """Why a qualified name (`domain/name`) is not allowed, or None."""
-    return None if _key_ok(name) else _NAME_RULE
+    return None if _key_ok(name) else NAME_RULE
 
 
 def _value_ok(value: str) -> bool:
     ok = _known_values.get(value)
     if ok is None:
-        ok = len(value) <= 63 and _value(value) is not None
+        ok = len(value) <= 63 and is_label_value(value) is not None
         if len(_known_values) > _CACHED:
             _known_values.clear()
         _known_values[value] = ok
@@ -105,9 +88,9 @@ def validate_labels(labels: Object, path: str) -> Iterable[Cause]:
 def _label_causes(labels: Object, path: str) -> Iterator[Cause]:
     for key, value in labels.items():
         if not _key_ok(key):
-            yield invalid_value(path, key, _NAME_RULE)
+            yield invalid_value(path, key, NAME_RULE)
         if not _value_ok(value):
-            yield invalid_value(path, value, _VALUE_RULE)
+            yield invalid_value(path, value, VALUE_RULE)
 
 
 def validate_metadata(resource: Resource, metadata: Object) -> list[Cause]:
@@ -136,7 +119,7 @@ def _annotation_causes(annotations: Object) -> Iterable[Cause]:
     for key, value in annotations.items():
         size += len(key) + len(value)
         if not _key_ok(key) and not _key_ok(key.lower()):
-            causes.append(invalid_value("metadata.annotations", key, _NAME_RULE))
+            causes.append(invalid_value("metadata.annotations", key, NAME_RULE))
     if size > _ANNOTATION_BYTES:
         words = f"Too long: may not be more than {_ANNOTATION_BYTES} bytes"
         causes.append(Cause("FieldValueTooLong", "metadata.annotations", words))
@@ -190,7 +173,7 @@ def validate_finalizers(resource: Resource, finalizers: list[str]) -> Iterable[C
     """Qualified names, and what `finalizers` says about them."""
     for finalizer in finalizers:
         if not _key_ok(finalizer):
-            yield invalid_value("metadata.finalizers", finalizer, _NAME_RULE)
+            yield invalid_value("metadata.finalizers", finalizer, NAME_RULE)
     yield from finalizer_causes(resource, finalizers)
 
 
@@ -246,7 +229,7 @@ def validate_amounts(amounts: Object, path: str) -> Iterable[Cause]:
 def _amount_causes(amounts: Object, path: str) -> Iterator[Cause]:
     for name, amount in amounts.items():
         if not _key_ok(name):
-            yield invalid_value(path, name, _NAME_RULE)
+            yield invalid_value(path, name, NAME_RULE)
         elif problem := amount_problem(amount):
             yield invalid_value(f"{path}[{name}]", str(amount), problem)
 
@@ -261,7 +244,7 @@ def validate_node(node: Object) -> list[Cause]:
         if not key:
             causes.append(required(f"{path}.key"))
         elif not _key_ok(key):
-            causes.append(invalid_value(f"{path}.key", key, _NAME_RULE))
+            causes.append(invalid_value(f"{path}.key", key, NAME_RULE))
         if effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
             causes.append(not_supported(f"{path}.effect", effect, ("NoExecute", "NoSchedule", "PreferNoSchedule")))
         if (key, effect) in seen:

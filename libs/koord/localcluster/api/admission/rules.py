@@ -1,6 +1,5 @@
 """The rules of webhook configurations, in the words of the real server."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import SplitResult, urlsplit
 
@@ -25,6 +24,16 @@ from koord.localcluster.api.errors import (
     not_supported,
     required,
 )
+from koord.localcluster.api.names import (
+    DNS1035_RULE,
+    NAME_RULE,
+    SUBDOMAIN_RULE,
+    VALUE_RULE,
+    is_dns1035,
+    is_label_value,
+    is_name_part,
+    is_subdomain,
+)
 from koord.localcluster.clusterapi import Object
 
 REVIEW_VERSIONS = ("v1", "v1beta1")
@@ -36,32 +45,6 @@ _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _SCOPES = ("*", "Cluster", "Namespaced")
 _MOST_CONDITIONS = 64
 _URL_FORM = "; desired format: https://host[/path]"
-
-_subdomain = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*").fullmatch
-_dns1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?").fullmatch
-_name_part = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]").fullmatch
-_label_value = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?").fullmatch
-
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_DNS1035_RULE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
-    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
-_NAME_RULE = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
-    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
 
 
 def validate_mutating(configuration: Object) -> list[Cause]:
@@ -121,8 +104,8 @@ def _qualified_name(name: str, path: str) -> Iterator[Cause]:
         yield required(path)
     elif len(name) > 253:
         yield invalid_value(path, name, "must be no more than 253 characters")
-    elif not _subdomain(name):
-        yield invalid_value(path, name, _SUBDOMAIN_RULE)
+    elif not is_subdomain(name):
+        yield invalid_value(path, name, SUBDOMAIN_RULE)
     elif name.count(".") < 2:
         yield invalid_value(path, name, "should be a domain with at least three segments separated by dots")
 
@@ -140,8 +123,8 @@ def _review_versions(versions: Sequence[str], path: str) -> Iterator[Cause]:
         seen.add(version)
         if len(version) > 63:
             yield invalid_value(f"{path}[{i}]", version, "must be no more than 63 characters")
-        if not _dns1035(version):
-            yield invalid_value(f"{path}[{i}]", version, _DNS1035_RULE)
+        if not is_dns1035(version):
+            yield invalid_value(f"{path}[{i}]", version, DNS1035_RULE)
     if not seen.intersection(REVIEW_VERSIONS):
         yield _invalid_list(path, versions, f"must include at least one of {known}")
 
@@ -209,8 +192,8 @@ def _selector(selector: LabelSelector | None, path: str) -> Iterator[Cause]:
         return
     for key, value in (selector.match_labels or {}).items():
         yield from _label_key(key, f"{path}.matchLabels")
-        if not _label_value(value) or len(value) > 63:
-            yield invalid_value(f"{path}.matchLabels", value, _VALUE_RULE)
+        if not is_label_value(value) or len(value) > 63:
+            yield invalid_value(f"{path}.matchLabels", value, VALUE_RULE)
     for i, test in enumerate(selector.match_expressions or ()):
         where = f"{path}.matchExpressions[{i}]"
         if test.operator in ("In", "NotIn"):
@@ -224,22 +207,22 @@ def _selector(selector: LabelSelector | None, path: str) -> Iterator[Cause]:
             yield invalid_value(f"{where}.operator", test.operator, "not a valid selector operator")
         yield from _label_key(test.key, f"{where}.key")
         for j, value in enumerate(test.values or ()):
-            if not _label_value(value) or len(value) > 63:
-                yield invalid_value(f"{where}.values[{j}]", value, _VALUE_RULE)
+            if not is_label_value(value) or len(value) > 63:
+                yield invalid_value(f"{where}.values[{j}]", value, VALUE_RULE)
 
 
 def _label_key(key: str, path: str) -> Iterator[Cause]:
     prefix, slash, name = key.rpartition("/")
     if slash and not prefix:
         yield invalid_value(path, key, "prefix part must be non-empty")
-    elif slash and (len(prefix) > 253 or not _subdomain(prefix)):
-        yield invalid_value(path, key, f"prefix part {_SUBDOMAIN_RULE}")
+    elif slash and (len(prefix) > 253 or not is_subdomain(prefix)):
+        yield invalid_value(path, key, f"prefix part {SUBDOMAIN_RULE}")
     if not name:
         yield invalid_value(path, key, "name part must be non-empty")
     elif len(name) > 63:
         yield invalid_value(path, key, "name part must be no more than 63 characters")
-    if not _name_part(name):
-        yield invalid_value(path, key, _NAME_RULE)
+    if not is_name_part(name):
+        yield invalid_value(path, key, NAME_RULE)
 
 
 def _conditions(conditions: Sequence[MatchCondition], path: str) -> Iterator[Cause]:
@@ -324,5 +307,5 @@ def _service(service: ServiceReference, path: str) -> Iterator[Cause]:
     for i, segment in enumerate(text[1:].removesuffix("/").split("/")):
         if not segment:
             yield invalid_value(f"{path}.path", text, f"segment[{i}] may not be empty")
-        elif len(segment) > 253 or not _subdomain(segment):
-            yield invalid_value(f"{path}.path", text, f"segment[{i}]: {_SUBDOMAIN_RULE}")
+        elif len(segment) > 253 or not is_subdomain(segment):
+            yield invalid_value(f"{path}.path", text, f"segment[{i}]: {SUBDOMAIN_RULE}")
