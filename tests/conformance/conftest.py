@@ -16,6 +16,7 @@ import pytest
 from tests.conformance.client import Client, until
 from tests.conformance.rig import Kubectl, unique
 from tests.conformance.servers import KUBECTL, Server, chosen, embedded, forget, from_kubeconfig
+from tests.conformance.webhooks import WebhookServer, webhook_server
 
 
 @pytest.fixture(scope="session", params=chosen())
@@ -141,3 +142,10 @@ def kubectl(server: Server, namespace: str, kubectl_home: Path) -> Kubectl:
         return done
 
     return run
+
+
+@pytest.fixture
+async def webhooks(tmp_path: Path) -> AsyncIterator[WebhookServer]:
+    """An HTTPS server of admission webhooks."""
+    async with webhook_server(tmp_path) as server:
+        yield server

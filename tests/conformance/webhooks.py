@@ -18,10 +18,15 @@ from aiohttp import web
 
 from koord.localcluster.api.certificates import make_certificates
 from tests.conformance.client import Client, until
+from tests.conformance.rig import config_map, unique
 
 Review = dict[str, Any]
 Reply = dict[str, Any] | web.StreamResponse
 Handler = Callable[[Review], Reply | Awaitable[Reply]]
+
+ALLOWED: Review = {"allowed": True}
+CONFIG_MAPS = {"group": "", "version": "v1", "resource": "configmaps"}
+CONFIG_MAP = {"group": "", "version": "v1", "kind": "ConfigMap"}
 
 
 def json_patch(*operations: dict[str, Any], **more: Any) -> Review:
@@ -171,3 +176,61 @@ async def installed(
         yield made.body["metadata"]["name"]
     finally:
         await client.delete(f"{path}/{made.body['metadata']['name']}")
+
+
+def everything(*operations: str) -> Review:
+    """A rule about all that there is."""
+    return {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": list(operations or "*")}
+
+
+def bare(obj: Any) -> Any:
+    """An object without what differs between two servers that mean the same."""
+    if obj is None:
+        return None
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    return {**obj, "metadata": metadata}
+
+
+def labelled(name: str, labels: dict[str, str], **data: str) -> Review:
+    """A ConfigMap with labels."""
+    body = config_map(name, **data)
+    body["metadata"]["labels"] = labels
+    return body
+
+
+@asynccontextmanager
+async def defined(client: Client, namespace: str, schemas: dict[str, Review]) -> AsyncIterator[tuple[str, str]]:
+    """A kind Thing with these versions, the first one stored: its group, and the path of its things in version v1."""
+    group = f"{unique('g')}.koord.sh"
+    versions = [
+        {"name": name, "served": True, "storage": name == "v1", "schema": {"openAPIV3Schema": schema}}
+        for name, schema in schemas.items()
+    ]
+    names = {"plural": "things", "kind": "Thing"}
+    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": versions}
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    made = await client.post(crds, {"metadata": {"name": f"things.{group}"}, "spec": spec})
+    assert made.status == 201, made.body
+    path = f"/apis/{group}/v1/namespaces/{namespace}/things"
+
+    async def served() -> bool:
+        return (await client.get(path)).status == 200
+
+    try:
+        await until(served)
+        yield group, path
+    finally:
+        await client.delete(f"{crds}/things.{group}")
+
+
+def config(**changes: Any) -> Review:
+    """A webhook's entry that is right but for the changes."""
+    hook: Review = {
+        "name": "a.koord.sh",
+        "clientConfig": {"url": "https://x/y"},
+        "rules": [rule("never")],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        **changes,
+    }
+    return {name: value for name, value in hook.items() if value is not None}
