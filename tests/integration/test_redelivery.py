@@ -28,7 +28,8 @@ CPU_MILLI = 500
 ROOM = NODES * 32_000 // CPU_MILLI
 PODS = ROOM + 32
 """More than there is room for: what is booked twice anywhere shows as one pod too many, or too few."""
-BACKLOG = 60
+STEP = 64
+"""As many pods come at a time."""
 MEMORY = 1 << 30
 QUOTA_LABEL = "quota.scheduling.koordinator.sh/name"
 GANG = "pod-group.scheduling.sigs.k8s.io"
@@ -54,6 +55,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 async def api(cluster: Up) -> AsyncIterator[HttpClusterApi]:
     async with await connect(str(cluster.kubeconfig)) as connected:
         yield connected
+        await delete_all(connected)  # what a failed test left would fail the others, too
 
 
 @pytest.fixture
@@ -82,14 +84,37 @@ def crowd(prefix: str, count: int) -> list[dict[str, Any]]:
     return [pod(f"{prefix}-s{number}") for number in range(count - half)] + gangs
 
 
-async def create(api: HttpClusterApi, pods: list[dict[str, Any]]) -> None:
-    gate = asyncio.Semaphore(16)
+class Crowd:
+    """Creates the pods of one prefix as they are let in.
 
-    async def one(manifest: dict[str, Any]) -> None:
-        async with gate:
-            await api.create("pods", "crowd", manifest)
+    What is not created cannot be bound: a fault is sure to find binding unfinished, however fast the machine is.
+    """
 
-    await asyncio.gather(*map(one, pods))
+    def __init__(self, api: HttpClusterApi, prefix: str) -> None:
+        self._api = api
+        self._waiting = crowd(prefix, PODS)
+        self._gate = asyncio.Semaphore(16)
+        self._creating: list[asyncio.Task[None]] = []
+        self.let_in = 0
+
+    def up_to(self, count: int) -> None:
+        """Begin to create what is missing of so many."""
+        self._creating += [asyncio.create_task(self._create(one)) for one in self._waiting[self.let_in : count]]
+        self.let_in = max(self.let_in, min(count, PODS))
+
+    async def _create(self, manifest: dict[str, Any]) -> None:
+        async with self._gate:
+            await self._api.create("pods", "crowd", manifest)
+
+    async def finish(self) -> None:
+        self.up_to(PODS)
+        await asyncio.gather(*self._creating)
+
+    async def stop(self) -> None:
+        """Create no more."""
+        for task in self._creating:
+            task.cancel()
+        await asyncio.gather(*self._creating, return_exceptions=True)
 
 
 async def until(condition: Callable[[], Awaitable[Any]], what: str, seconds: float = 60) -> Any:
@@ -217,8 +242,7 @@ async def kill(up: Up, name: str) -> None:
     await until(pid_changed(up, name, before), f"{name} is started anew", 30)
 
 
-async def clear(api: HttpClusterApi, ledger: Ledger) -> None:
-    """Delete the pods: everything they held is free again, to the last byte."""
+async def delete_all(api: HttpClusterApi) -> None:
     pods, _ = await api.list("pods", "crowd")
     await asyncio.gather(*(api.delete("pods", "crowd", item["metadata"]["name"]) for item in pods))
 
@@ -226,21 +250,27 @@ async def clear(api: HttpClusterApi, ledger: Ledger) -> None:
         return not (await api.list("pods", "crowd"))[0]
 
     await until(gone, "the pods are gone")
+
+
+async def clear(api: HttpClusterApi, ledger: Ledger) -> None:
+    """Delete the pods: everything they held is free again, to the last byte."""
+    await delete_all(api)
     await at_rest(api, ledger)
     assert (await ledger.status()).observed == 0
 
 
-Fault = Callable[[Up, Binds], Awaitable[None]]
+Fault = Callable[[Up, Binds, Crowd], Awaitable[None]]
 
 
 def killing(name: str) -> Fault:
-    async def fault(up: Up, binds: Binds) -> None:
+    async def fault(up: Up, binds: Binds, arriving: Crowd) -> None:
+        arriving.up_to(arriving.let_in + STEP)
         await kill(up, name)
 
     return fault
 
 
-async def kill_with_acknowledgements_unread(up: Up, binds: Binds) -> None:
+async def kill_with_acknowledgements_unread(up: Up, binds: Binds, arriving: Crowd) -> None:
     """The gateway writes Bindings, NATS never reads their acknowledgements, and both die.
 
     NATS is stopped: the gateway goes on with what it has in hand, and what it says of it stays in the sockets. Pods
@@ -251,8 +281,9 @@ async def kill_with_acknowledgements_unread(up: Up, binds: Binds) -> None:
         # It sees many pods at once after a pause, so that many binds are in hand together.
         os.kill(pids["gateway"], signal.SIGSTOP)
         seen = await binds.in_api()
-        assert seen < ROOM, "the gateway never had anything in hand"
-        await until(binds.waiting(min(BACKLOG, ROOM - seen)), "pods wait for the gateway", 30)
+        assert arriving.let_in < ROOM, "the gateway never had anything in hand"
+        arriving.up_to(arriving.let_in + STEP)
+        await until(binds.waiting(min(STEP, ROOM - seen)), "pods wait for the gateway", 30)
         os.kill(pids["gateway"], signal.SIGCONT)
         await until(binds.reached("ack", seen + 1), "binding goes on", 30)
         os.kill(pids["nats-server"], signal.SIGSTOP)
@@ -278,19 +309,19 @@ async def _grows(binds: Binds, before: int) -> bool:
 
 async def run(up: Up, api: HttpClusterApi, ledger: Ledger, prefix: str, faults: list[tuple[int, Fault]]) -> None:
     """Create more pods than there is room for; when so many are bound, do that to the cluster; judge the end."""
-    binds = Binds(api)
+    binds, arriving = Binds(api), Crowd(api, prefix)
     await binds.history.start()
     try:
-        creating = asyncio.create_task(create(api, crowd(prefix, PODS)))
         for count, fault in faults:
+            arriving.up_to(count + STEP)
             await until(binds.reached(prefix, count), f"{count} pods of {prefix} are bound", 60)
-            assert not await binds.reached(prefix, ROOM)(), "too late: everything is bound"
-            await fault(up, binds)
-        await creating
+            await fault(up, binds, arriving)
+        await arriving.finish()
         await until(binds.reached(prefix, ROOM), f"all room is taken by {prefix}", 90)
         await at_rest(api, ledger)
         binds.judge(prefix)
     finally:
+        await arriving.stop()
         await binds.history.stop()
     await clear(api, ledger)
 
