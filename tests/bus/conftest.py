@@ -32,7 +32,7 @@ def body(name: str, size: int = 0, *, namespace: str = "default", pad: int = 0) 
     )
 
 
-async def until(condition: Callable[[], object], *, timeout: float = 15.0, what: str = "") -> None:
+async def until(condition: Callable[[], object], *, timeout: float = 60.0, what: str = "") -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

@@ -50,7 +50,7 @@ async def test_what_the_bypass_reads_while_the_leader_is_asked_does_not_end_it(
     await publisher.listed(PODS, "1")
     cache = StateCache(bus, PODS, Thing)
     await cache.start()
-    await asyncio.wait_for(cache.synced(), 30)
+    await asyncio.wait_for(cache.synced(), 60)
     reader = cache._reader
     ask = reader._last_sequence
     asked: list[int] = []

@@ -32,7 +32,7 @@ async def test_a_swallowed_cancellation_is_repeated() -> None:
 
     task, failed = asyncio.create_task(stubborn()), asyncio.create_task(failing())
     await asyncio.sleep(0)
-    await asyncio.wait_for(end(task, failed, None), 10)
+    await asyncio.wait_for(end(task, failed, None), 60)
     assert task.cancelled() and failed.done() and swallowed == 3
     await end()
 
@@ -53,7 +53,7 @@ async def test_what_must_be_done_is_done_although_it_is_cancelled_again_and_agai
 
     task = asyncio.create_task(work())
     await asyncio.sleep(0)
-    await asyncio.wait_for(end(task), 20)
+    await asyncio.wait_for(end(task), 60)
     assert task.cancelled() and steps == ["tidied"]
 
 
@@ -114,7 +114,7 @@ async def full(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 async def serves(bus: Bus) -> bool:
     """Whether the connection still reads."""
-    info = await asyncio.wait_for(bus.js.stream_info(bus.subjects.state_stream), 20)
+    info = await asyncio.wait_for(bus.js.stream_info(bus.subjects.state_stream), 60)
     return info.state.messages == 3000
 
 
@@ -155,7 +155,7 @@ async def test_a_subscription_that_was_cut_off_while_it_was_made_answers_nobody(
     with monkeypatch.context() as patch:
         patch.setattr(bus, "barrier", never)
         serving = asyncio.create_task(bus.serve("koord.ask.somebody", echo))
-        await asyncio.wait_for(reached.wait(), 10)
+        await asyncio.wait_for(reached.wait(), 60)
         assert set(bus.nc._subs) > subscribed
         await end(serving)
     assert set(bus.nc._subs) == subscribed

@@ -21,7 +21,7 @@ def pause(server: NatsServer) -> None:
     """Returns when every thread has stopped: the signal alone lets those on another core answer a little longer."""
     assert server.pid is not None
     os.kill(server.pid, signal.SIGSTOP)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while running := [task.name for task in Path(f"/proc/{server.pid}/task").iterdir() if state(task) not in "Tt"]:
         assert time.monotonic() < deadline, f"threads {running} go on after SIGSTOP"
         time.sleep(0.001)
@@ -48,7 +48,7 @@ async def test_an_answer_that_nobody_waits_for_any_more_ends_nothing(own_nats: N
                 await bus.nc.barrier(1.0)
     finally:
         resume(own_nats)
-    await asyncio.wait_for(bus.publish_acked(bus.subjects.decision("t", "bind"), b"x"), 30)
+    await asyncio.wait_for(bus.publish_acked(bus.subjects.decision("t", "bind"), b"x"), 60)
     await bus.barrier()
     assert lost == []
 
@@ -61,7 +61,7 @@ async def test_what_cannot_be_written_does_not_hold_up_the_reconnect(own_nats: N
     try:
         subject = bus.subjects.decision("t", "bind")
         futures = [bus.publish_acked(subject, bytes(400_000), timeout=None) for _ in range(100)]
-        await until(lambda: not bus.connected, timeout=30)
+        await until(lambda: not bus.connected, timeout=60)
         assert not any(future.done() for future in futures)
     finally:
         resume(own_nats)
@@ -73,7 +73,7 @@ async def test_a_hanging_server_is_an_error_in_time_when_connecting(own_nats: Na
     pause(own_nats)
     try:
         with pytest.raises(BusUnavailable, match=str(own_nats.port)):
-            await asyncio.wait_for(connect("one", url=own_nats.url, timeout=1.0), 20)
+            await asyncio.wait_for(connect("one", url=own_nats.url, timeout=1.0), 60)
     finally:
         resume(own_nats)
     other = await connect("two", url=f"nats://127.0.0.1:1,{own_nats.url}", timeout=10.0)
@@ -91,13 +91,13 @@ async def test_a_cache_says_that_it_hears_nothing_while_its_picture_stays(
     await publisher.listed(PODS, "1")
     cache = StateCache(bus, PODS, Thing)
     await cache.start()
-    await asyncio.wait_for(cache.synced(), 30)
-    await until(lambda: cache.is_following, timeout=30)
+    await asyncio.wait_for(cache.synced(), 60)
+    await until(lambda: cache.is_following, timeout=60)
     pause(own_nats)
     try:
-        await until(lambda: not cache.is_following, timeout=30)
+        await until(lambda: not cache.is_following, timeout=60)
         assert bus.connected and "default/a" in cache.items
     finally:
         resume(own_nats)
-    await until(lambda: cache.is_following, timeout=30)
+    await until(lambda: cache.is_following, timeout=60)
     await cache.close()

@@ -47,8 +47,8 @@ async def test_a_renewal_that_was_stored_but_not_answered_loses_nothing(
 
     monkeypatch.setattr(KeyValue, "update", unanswered)
     lease = KvLease(bus, "quota", "a-1", renew=0.2)
-    await asyncio.wait_for(lease.acquire(), 30)
-    await until(lambda: calls > 8 or lease.lost.is_set(), timeout=30)
+    await asyncio.wait_for(lease.acquire(), 60)
+    await until(lambda: calls > 8 or lease.lost.is_set(), timeout=60)
     assert lease.held
     await lease.release()
 
@@ -58,7 +58,7 @@ async def test_nothing_is_concluded_while_the_buckets_leader_says_nothing(
 ) -> None:
     """A conflict alone does not mean that another has the role: it may be our own word."""
     lease = KvLease(bus, "quota", "a-1", renew=0.2)
-    await asyncio.wait_for(lease.acquire(), 30)
+    await asyncio.wait_for(lease.acquire(), 60)
     update, silent = KeyValue.update, 0
 
     async def conflict(bucket: KeyValue, key: str, value: bytes, last: int | None = None) -> int:
@@ -78,9 +78,9 @@ async def test_nothing_is_concluded_while_the_buckets_leader_says_nothing(
     monkeypatch.setattr(KeyValue, "update", conflict)
     monkeypatch.setattr(lease, "_entry", unanswered)
     silent = 3
-    await until(lambda: not silent or lease.lost.is_set(), timeout=30)
+    await until(lambda: not silent or lease.lost.is_set(), timeout=60)
     renewed = lease._renewed
-    await until(lambda: lease._renewed > renewed or lease.lost.is_set(), timeout=30)
+    await until(lambda: lease._renewed > renewed or lease.lost.is_set(), timeout=60)
     assert lease.held
     await lease.release()
 
@@ -102,7 +102,7 @@ async def test_a_role_outlasts_the_loss_of_the_buckets_leader() -> None:
         config.max_age = LONG_S
         await bus.js.update_stream(config)
         first, second = (KvLease(bus, "queue", bus.name) for bus in buses[:2])
-        await asyncio.wait_for(first.acquire(), 30)
+        await asyncio.wait_for(first.acquire(), 60)
         waiting = asyncio.create_task(second.acquire())
         # A replica that was just added and holds nothing yet cannot lead.
         deadline = time.monotonic() + 60
@@ -119,7 +119,7 @@ async def test_a_role_outlasts_the_loss_of_the_buckets_leader() -> None:
         assert await ttl(buses[2]) == LONG_S
         print(f"renewed {first._renewed - killed:.1f} s after the bucket's leader was killed")
         await first.release()
-        await asyncio.wait_for(waiting, 30)
+        await asyncio.wait_for(waiting, 60)
         await second.release()
         await end(waiting)
     finally:

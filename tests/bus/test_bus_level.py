@@ -19,11 +19,11 @@ async def test_level_waits_for_what_was_published_before(bus: Bus, connect: Conn
     reader = await connect("reader")
     cache = StateCache(reader, PODS, Thing)
     await cache.start()
-    await asyncio.wait_for(cache.synced(), 20)
+    await asyncio.wait_for(cache.synced(), 60)
     for number in range(300):
         await publisher.publish(PODS, "ADDED", "default", f"p{number}", str(number + 2), body(f"p{number}"))
         if not number % 50:
-            await asyncio.wait_for(cache.level(), 20)
+            await asyncio.wait_for(cache.level(), 60)
             assert f"default/p{number}" in cache.items
     assert cache.position > 0
     await cache.close()
@@ -39,11 +39,11 @@ async def test_level_waits_for_a_replay_and_does_not_guess(bus: Bus, connect: Co
     await asyncio.wait((waiting,), timeout=0.3)
     assert not waiting.done(), "nobody has listed the resource yet"
     await publisher.listed(PODS, "1")
-    await asyncio.wait_for(waiting, 20)
+    await asyncio.wait_for(waiting, 60)
     cache.replay("test")
-    await asyncio.wait_for(cache.level(), 20)
+    await asyncio.wait_for(cache.level(), 60)
     assert cache.is_synced
     await bus.js.delete_stream(bus.subjects.state_stream)
     with pytest.raises(BusUnavailable):
-        await asyncio.wait_for(cache.level(), 20)
+        await asyncio.wait_for(cache.level(), 60)
     await cache.close()

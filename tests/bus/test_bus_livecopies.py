@@ -196,7 +196,7 @@ async def test_a_single_server_sees_no_copy_whatever_happens_to_it(own_nats: Nat
     await until(lambda: bus.connected and listener.connected)
     stream = await bus.js.stream_info(bus.subjects.state_stream)
     await bus.js.update_stream(stream.config.evolve(max_bytes=-1))
-    await asyncio.wait_for(waiting, 30)
+    await asyncio.wait_for(waiting, 60)
     await listener.barrier()
     assert heard == [] and bus.acks.copies.copied == 0
 
@@ -210,7 +210,7 @@ async def test_a_reader_that_knows_no_copies_ends_in_the_same(bus: Bus, connect:
     old, new = [StateCache(await connect(name), PODS, Thing) for name in ("old", "new")]
     for cache in (old, new):
         await cache.start()
-        await asyncio.wait_for(cache.synced(), 30)
+        await asyncio.wait_for(cache.synced(), 60)
     assert old._live is not None
     old._bus.unsubscribe_raw(old._live)
     subject = bus.subjects.live_of(bus.subjects.state("pods_core", "default", "a"))
@@ -240,7 +240,7 @@ async def test_a_copy_that_is_broken_of_another_epoch_or_too_early_says_nothing(
     await live("early", f"ADDED 5 {publisher.epoch}", body("early"))
     await publisher.publish(PODS, "ADDED", "default", "a", "3", body("a", 1))
     await publisher.listed(PODS, "3")
-    await asyncio.wait_for(cache.synced(), 30)
+    await asyncio.wait_for(cache.synced(), 60)
     for name, header, payload in (
         ("a", "MODIFIED 9 another", body("a", 9)),
         ("a", "", body("a", 9)),

@@ -73,7 +73,7 @@ async def test_two_clusters_share_a_server_without_seeing_each_other(bus: Bus, n
 
 async def test_one_leads_the_other_follows_at_once_after_a_release(bus: Bus, connect: Connect) -> None:
     first, second = KvLease(bus, "queue", "a"), KvLease(await connect("two"), "queue", "b")
-    await asyncio.wait_for(first.acquire(), 30)
+    await asyncio.wait_for(first.acquire(), 60)
     waiting = asyncio.create_task(second.acquire())
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(asyncio.shield(waiting), 1.0)
@@ -81,7 +81,7 @@ async def test_one_leads_the_other_follows_at_once_after_a_release(bus: Bus, con
     await first.release()
     assert first.lost.is_set()
     assert (await second._entry())[0] in ("", "b"), "given back, not left to end"
-    await asyncio.wait_for(waiting, 30)
+    await asyncio.wait_for(waiting, 60)
     await second.release()
 
 
@@ -100,7 +100,7 @@ async def test_a_role_that_was_taken_without_an_answer_is_ours_at_once(
 
     monkeypatch.setattr(KeyValue, "create", unanswered)
     lease = KvLease(bus, "quota", "a-1")
-    await asyncio.wait_for(lease.acquire(), 30)
+    await asyncio.wait_for(lease.acquire(), 60)
     assert lease.held and calls == 2, "not asked for again and again until it had ended"
     await lease.release()
 
@@ -123,7 +123,7 @@ async def test_a_holder_that_vanished_is_followed_after_the_ttl(bus: Bus, connec
     await first.acquire()
     assert first._task is not None
     first._task.cancel()  # as if the process had died: no renewal, no release
-    await asyncio.wait_for(second.acquire(), 30)
+    await asyncio.wait_for(second.acquire(), 60)
     assert time.monotonic() - begun > LEASE_TTL_S - 0.1
     await second.release()
 
@@ -139,16 +139,16 @@ async def test_a_holder_cut_off_gives_up_before_another_can_lead(
             clock.setattr(leases, "time", SimpleNamespace(monotonic=lambda moment=moment: moment))
             assert lease.held is held
     await own_nats.kill()
-    await asyncio.wait_for(lease.lost.wait(), 30)
+    await asyncio.wait_for(lease.lost.wait(), 60)
     assert not lease.held
 
 
 async def test_roles_do_not_disturb_each_other_and_a_lease_can_be_taken_again(bus: Bus) -> None:
     queue, quota = KvLease(bus, "queue", "a"), KvLease(bus, "quota", "a")
-    await asyncio.wait_for(queue.acquire(), 5)
-    await asyncio.wait_for(quota.acquire(), 5)
+    await asyncio.wait_for(queue.acquire(), 60)
+    await asyncio.wait_for(quota.acquire(), 60)
     await queue.release()
-    await asyncio.wait_for(queue.acquire(), 5)
+    await asyncio.wait_for(queue.acquire(), 60)
     assert queue.held and quota.held
     await queue.release()
     await quota.release()

@@ -50,7 +50,7 @@ async def cache_of(bus: Bus, recorder: Recorder) -> StateCache[Thing]:
     return cache
 
 
-async def synced(cache: StateCache[Thing], timeout: float = 15.0) -> None:
+async def synced(cache: StateCache[Thing], timeout: float = 60.0) -> None:
     await asyncio.wait_for(cache.synced(), timeout)
 
 
@@ -104,7 +104,7 @@ async def test_a_cluster_scoped_object_has_a_bare_key(bus: Bus, publisher: State
     await publisher.listed(NODES, "1")
     cache = StateCache(bus, NODES, Thing)
     await cache.start()
-    await asyncio.wait_for(cache.synced(), 10)
+    await asyncio.wait_for(cache.synced(), 60)
     assert list(cache.items) == ["ip-10-0-0-1.ec2.internal"]
     await cache.close()
 
@@ -119,7 +119,7 @@ async def test_several_caches_share_a_connection_and_raw_keeps_everything(bus: B
     for cache in (raws, picky, batched):
         await cache.start()
     for cache in (raws, picky, batched):
-        await asyncio.wait_for(cache.synced(), 10)
+        await asyncio.wait_for(cache.synced(), 60)
     assert bytes(raws.items["default/a"]) == body("a", 7) == raws.raw["default/a"]
     assert picky.items == {}
     assert batches == [1]
@@ -199,7 +199,7 @@ async def test_a_tombstone_has_a_ttl_and_one_never_cached_tells_its_object(bus: 
         info = await bus.js.stream_info(bus.subjects.state_stream, subjects_filter=">")
         return dict(info.state.subjects or {})
 
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while bus.subjects.state("pods_core", "default", "gone") in await left():
         assert time.monotonic() < deadline, "the tombstone outlived its TTL"
         await asyncio.sleep(0.1)
@@ -281,7 +281,7 @@ async def test_a_deleted_consumer_is_noticed(bus: Bus, publisher: StatePublisher
     await synced(cache)
     await bus.js.delete_consumer(bus.subjects.state_stream, cache._reader._consumer)
     await publisher.publish(PODS, "ADDED", "default", "a", "1", body("a"))
-    await until(lambda: "default/a" in cache.items, timeout=20)
+    await until(lambda: "default/a" in cache.items, timeout=60)
     await cache.close()
 
 

@@ -173,9 +173,9 @@ async def test_in_a_cluster_an_object_is_swept_only_when_it_is_missing_twice(
     async with traffic({"any": three.url}, name, pause_s=0.05) as load:
         load.cache.items["default/ghost"] = load.cache.items["default/p0"]
         load.cache.replay("on purpose")
-        await until(lambda: load.cache.replays == 2 and load.cache.is_synced, timeout=30)
+        await until(lambda: load.cache.replays == 2 and load.cache.is_synced, timeout=60)
         assert "default/ghost" in load.cache.items, "not seen once is no proof"
-        await until(lambda: "default/ghost" not in load.cache.items, timeout=30)
+        await until(lambda: "default/ghost" not in load.cache.items, timeout=60)
         assert [change.key for change in load.told if change.kind == "DELETED"] == ["default/ghost"]
         load.told.clear()
         await load.judge()

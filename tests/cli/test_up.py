@@ -124,7 +124,7 @@ def test_an_interrupt_ends_everything_and_is_no_failure(up: Up) -> None:
     """The last of this file: it ends the cluster."""
     pids = up.ready["pids"]
     up.process.send_signal(signal.SIGINT)
-    assert up.process.wait(30) == 0, up.log_tail()
+    assert up.process.wait(60) == 0, up.log_tail()
     assert not up.ready_file.exists()
     assert [name for name, pid in pids.items() if Path(f"/proc/{pid}").exists()] == []
 

@@ -22,7 +22,7 @@ def elsewhere(tmp_path: Path) -> Iterator[Path]:
     command = [sys.executable, "-m", "koord.localcluster.api", "--dir", str(directory), "--ready-file", str(ready)]
     server = subprocess.Popen([*command, "--nodes", "3"])
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not ready.exists():
             assert server.poll() is None and time.monotonic() < deadline, "the API server did not start"
             time.sleep(0.02)
@@ -30,7 +30,7 @@ def elsewhere(tmp_path: Path) -> Iterator[Path]:
         assert server.poll() is None, "the end of koord up ended the cluster of others"
     finally:
         server.terminate()
-        server.wait(20)
+        server.wait(60)
 
 
 def pod(name: str, scheduler: str) -> str:
@@ -43,7 +43,7 @@ def test_only_koord_schedulers_pods_are_served(elsewhere: Path, tmp_path: Path) 
     try:
         up.kubectl("create", "-f", "-", stdin=pod("theirs", "default-scheduler"))
         up.kubectl("create", "-f", "-", stdin=pod("ours", "koord-scheduler"))
-        up.kubectl("wait", "--for=condition=Ready", "pod/ours", "--timeout=30s")
+        up.kubectl("wait", "--for=condition=Ready", "pod/ours", "--timeout=60s")
         (theirs,) = up.objects("pod", "theirs")
         assert "nodeName" not in theirs["spec"]
         assert not theirs["status"].get("conditions"), "its scheduler's business"

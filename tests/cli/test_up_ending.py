@@ -66,7 +66,7 @@ def test_all_that_it_started_ends_with_it() -> None:
         up.send_signal(signal.SIGKILL)
         up.wait()
         up.stdout.close()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while left := [pid for pid in pids if _runs(pid)]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)

@@ -25,8 +25,8 @@ async def test_three_servers_are_started_named_and_restarted() -> None:
         assert cluster.environment()["KOORD_NATS__REPLICAS"] == "3"
         assert cluster.environment()["KOORD_NATS__URL"] == file.nats
         os.kill(file.pids["nats-2"], signal.SIGKILL)
-        await until(lambda: cluster.restarts["nats-2"] == 1, timeout=30)
-        await until(lambda: cluster.pids.get("nats-2", file.pids["nats-2"]) != file.pids["nats-2"], timeout=30)
+        await until(lambda: cluster.restarts["nats-2"] == 1, timeout=60)
+        await until(lambda: cluster.pids.get("nats-2", file.pids["nats-2"]) != file.pids["nats-2"], timeout=60)
         assert cluster.file().nats == file.nats
     for name in ("nats-1", "nats-3"):
         with pytest.raises(ProcessLookupError):

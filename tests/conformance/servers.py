@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 KUBECTL = Path(sys.executable).parent / "kubectl"
 
 

@@ -283,7 +283,7 @@ async def test_namespace_selectors(client: Client, namespace: str, webhooks: Web
         assert (made.status, "namespace" in webhooks.seen["/v"][-1]) == (400, False)
         # A real server learns of the label a moment later.
         refused = await client.post(f"{space}/configmaps", config_map("b"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while refused.status == 201:
                 await client.delete(f"{space}/configmaps/b")
                 refused = await client.post(f"{space}/configmaps", config_map("b"))

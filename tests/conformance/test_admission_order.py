@@ -246,7 +246,7 @@ async def test_a_slow_webhook_holds_up_nobody_else(client: Client, namespace: st
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     async with installed(client, webhooks, namespace, "validating", *hooks) as name:
         slow = asyncio.create_task(client.post(path, labelled("slow", {"slow": "1"})))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not webhooks.seen["/slow"]:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.01)
         for i in range(5):

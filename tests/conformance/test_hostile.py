@@ -127,7 +127,7 @@ async def test_definitions_with_odd_bounds_and_columns_are_served(client: Client
         path = f"/apis/{group}/v1/namespaces/{namespace}/oddities"
         obj = {"apiVersion": f"{group}/v1", "kind": "Oddity", "metadata": {"name": "x"}, "spec": {"a": "b"}}
         made = await client.post(path, obj)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while made.status in (404, 429) and time.monotonic() < deadline:  # not served yet, or its storage is being made
             await asyncio.sleep(0.05)
             made = await client.post(path, obj)

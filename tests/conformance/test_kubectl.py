@@ -329,7 +329,7 @@ def test_drain(kubectl: Kubectl, node: str, namespace: str) -> None:
     kubectl("create", "-f", "-", stdin=POD.replace("schedulerName: none", f"nodeName: {node}"))
     # The pod runs nowhere, so nobody would confirm its end: it has ended.
     kubectl("patch", "pod", "p", "--subresource=status", "-p", '{"status":{"phase":"Succeeded"}}')
-    drained = kubectl("drain", node, "--force", "--ignore-daemonsets", "--timeout=30s", "--grace-period=0")
+    drained = kubectl("drain", node, "--force", "--ignore-daemonsets", "--timeout=60s", "--grace-period=0")
     assert f"evicting pod {namespace}/p" in drained.stderr + drained.stdout and "drained" in drained.stdout
     assert kubectl("get", "pods", "-o", "name").stdout == ""
     assert get(kubectl, "node", node)["spec"]["unschedulable"] is True
@@ -358,16 +358,16 @@ def test_scale_autoscale_expose_and_set(kubectl: Kubectl) -> None:
 
 def test_wait_and_delete(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=POD + "---" + JOB)
-    assert "condition met" in kubectl("wait", "pod/p", "--for=jsonpath={.status.phase}=Pending", "--timeout=10s").stdout
+    assert "condition met" in kubectl("wait", "pod/p", "--for=jsonpath={.status.phase}=Pending", "--timeout=60s").stdout
     kubectl("wait", "job/j", "--for=condition=Suspended", "--timeout=0s", check=False)
     late = kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=3s", check=False)
     assert late.returncode == 1 and "timed out" in late.stderr
     ready = '{"status":{"conditions":[{"type":"Ready","status":"True"}]}}'
     kubectl("patch", "pod", "p", "--subresource=status", "-p", ready)
-    assert "condition met" in kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=10s").stdout
+    assert "condition met" in kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=60s").stdout
     assert kubectl("delete", "pod", "p", "--grace-period=0", "--force").stdout.startswith('pod "p" force deleted')
-    assert kubectl("wait", "pod/p", "--for=delete", "--timeout=10s").returncode == 0
-    assert "deleted" in kubectl("delete", "jobs", "-l", "app=j", "--cascade=foreground", "--timeout=30s").stdout
+    assert kubectl("wait", "pod/p", "--for=delete", "--timeout=60s").returncode == 0
+    assert "deleted" in kubectl("delete", "jobs", "-l", "app=j", "--cascade=foreground", "--timeout=60s").stdout
     for name in ("a", "b"):
         kubectl("create", "configmap", name)
     assert kubectl("delete", "configmap/a", "configmap/b").stdout.count("deleted") == 2

@@ -204,7 +204,7 @@ class Bed:
             await Ledger.connect(self.redis_url, self.cluster, f"r{next(_numbers)}")
         )
         world = World(self.bus, Spans())
-        await asyncio.wait_for(world.start(lambda token: None), 30)
+        await asyncio.wait_for(world.start(lambda token: None), 60)
         stack.push_async_callback(world.close)
 
         async def settle(question: SettleBindings) -> BindingsSettled:
@@ -302,7 +302,7 @@ class Bed:
         """Where the API shows these pods; empty for one that waits."""
         return [(await self.api.get("pods", NAMESPACE, name))["spec"].get("nodeName", "") for name in names]
 
-    async def bound(self, *names: str, to: str | None = None, within: float = 30.0) -> None:
+    async def bound(self, *names: str, to: str | None = None, within: float = 60.0) -> None:
         """Wait until these pods are bound (to a node)."""
 
         async def all_bound() -> bool:
@@ -341,7 +341,7 @@ def takes(node: str) -> tuple[Take, ...]:
     return pod_takes({"cpu": 1000}, node, (), unit_owned=False)
 
 
-async def until(condition: Callable[[], Awaitable[bool]], what: str, timeout: float = 30.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], what: str, timeout: float = 60.0) -> None:
     """Poll until it holds."""
     deadline = time.monotonic() + timeout
     while not await condition():

@@ -64,7 +64,7 @@ async def test_node_deleted_while_binding(bed: Bed) -> None:
 
     bed.request = hold
     settling = asyncio.create_task(bed.publisher.settle(await bed.claim("n1", pod), TraceContext.new(), timeout=60))
-    await asyncio.wait_for(bed.stands.wait(), 30)
+    await asyncio.wait_for(bed.stands.wait(), 60)
     await bed.delete("nodes", "n1")
 
     async def closed() -> bool:
@@ -134,7 +134,7 @@ async def test_foreign_scheduler_binds(bed: Bed) -> None:
     bed.request = bed.stand
     binding, older, newer = [await bed.pod(name) for name in ("binding", "older", "newer")]
     await bed.publish(await bed.claim("n1", binding))
-    await asyncio.wait_for(bed.stands.wait(), 30)
+    await asyncio.wait_for(bed.stands.wait(), 60)
     await bed.claim("n1", older)
     await bed.claim("n1", newer)
     for number in range(2):

@@ -114,7 +114,7 @@ async def test_a_lost_decision_is_settled_when_nothing_is_under_way(old: Bed) ->
     pod = await old.pod("a")
     old.request = old.stand
     await old.publish(await old.claim("n1", pod))
-    await asyncio.wait_for(old.stands.wait(), 30)
+    await asyncio.wait_for(old.stands.wait(), 60)
     stood_s = time.monotonic()
     await old.kill("gateway")
     await old.bus.js.purge_stream(old.bus.subjects.decisions_stream)

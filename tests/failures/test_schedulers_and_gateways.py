@@ -64,7 +64,7 @@ async def test_g_dies(bed: Bed, when: str) -> None:
         bed.request = bed.stand if when == "after advance" else bed.made_and_stand
     bind = await bed.claim("n1", pod)
     settling = asyncio.create_task(bed.publisher.settle(bind, TraceContext.new(), timeout=60))
-    await asyncio.wait_for(bed.stands.wait(), 30)
+    await asyncio.wait_for(bed.stands.wait(), 60)
     await bed.kill("gateway")
     if when != "after the write":
         assert await bed.states(pod) == ["HELD" if when == "before advance" else "BINDING"]
@@ -85,7 +85,7 @@ async def test_decision_redelivered_late(bed: Bed, state: str) -> None:
     if state == "BINDING":
         bed.request = bed.stand
         await bed.publish(bind)
-        await asyncio.wait_for(bed.stands.wait(), 30)
+        await asyncio.wait_for(bed.stands.wait(), 60)
         await bed.kill("gateway")
         await bed.start("gateway")
     elif state == "OBSERVED":

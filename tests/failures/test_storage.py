@@ -71,7 +71,7 @@ async def test_nats_store_lost(bed: Bed, reconciler: str) -> None:
     await bed.become("OBSERVED", running, goes)
     bed.request = bed.stand
     await bed.publish(await bed.claim("n1", binding))
-    await asyncio.wait_for(bed.stands.wait(), 30)
+    await asyncio.wait_for(bed.stands.wait(), 60)
     await bed.claim("n1", held)
     before = await bed.ledger.status()
     await bed.kill(*(["gateway", "reconciler"] if reconciler == "takes over" else ["gateway"]))

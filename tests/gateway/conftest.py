@@ -49,7 +49,7 @@ class ApiProcess:
     def kill(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(10)
+            self._process.wait(60)
             self._process = None
 
 
@@ -127,7 +127,7 @@ async def kube(api: Api) -> Kube:
     return kube
 
 
-async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], what: str, timeout: float = 15.0) -> Any:
+async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], what: str, timeout: float = 60.0) -> Any:
     """Poll until `condition` is true; fail after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:

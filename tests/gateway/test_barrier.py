@@ -69,7 +69,7 @@ class Cluster(Bed):
     async def start_reconciler(self) -> None:
         ledger = self.reconciler = await self.connect("r")
         world = self._world = World(self.bus, Spans())
-        await asyncio.wait_for(world.start(lambda token: None), 30)
+        await asyncio.wait_for(world.start(lambda token: None), 60)
 
         async def settle(question: SettleBindings) -> BindingsSettled:
             return await ask(self.bus, "gateway", "settle", question, BindingsSettled, timeout=5)
@@ -105,7 +105,7 @@ class Cluster(Bed):
                 return 0
             return status.epoch if status.open and status.epoch > above else 0
 
-        epoch: int = await until(check, "the ledger to open", 40)
+        epoch: int = await until(check, "the ledger to open", 60)
         return epoch
 
     async def lose_redis(self) -> None:
@@ -132,7 +132,7 @@ class Cluster(Bed):
             assert sums.right, sums
             return sums.refs == len(bound) and sums.used.get("cpu", 0) == 1000 * len(bound) and not sums.held
 
-        await until(check, "the ledger to be what the API shows", 20)
+        await until(check, "the ledger to be what the API shows", 60)
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ async def test_redis_restarts_empty(made: Cluster) -> None:
     made.wire = Late(wire.client)
     await made.follow_gateway()
     waiting = asyncio.create_task(made.bind(pods[1], claims[1]))
-    await asyncio.wait_for(reached.wait(), 20)
+    await asyncio.wait_for(reached.wait(), 60)
     await made.lose_redis()
     epoch = await made.opened(before)
     goes_on.set()
@@ -257,7 +257,7 @@ async def test_the_gateway_dies_inside_the_barrier(made: Cluster, monkeypatch: p
     owner, name, after = GATEWAY_STEPS[step]
     hanging = Hanging(monkeypatch, owner, name, after=after)
     await made.lose_redis()
-    await asyncio.wait_for(hanging.reached.wait(), 20)
+    await asyncio.wait_for(hanging.reached.wait(), 60)
     assert not (await made.scheduler.status()).open
     raised = step in ("raised", "listing", "listed", "answering") and await made.annotation()
     await made.kill_gateway()
@@ -287,7 +287,7 @@ async def test_the_reconciler_dies_inside_the_rebuild(
     name, after = RECONCILER_STEPS[step]
     hanging = Hanging(monkeypatch, made.reconciler, name, after=after)
     await made.lose_redis()
-    await asyncio.wait_for(hanging.reached.wait(), 20)
+    await asyncio.wait_for(hanging.reached.wait(), 60)
     await made.kill_reconciler()
     await made.start_reconciler()
     epoch = await made.opened(before)
@@ -319,7 +319,7 @@ async def test_redis_is_lost_again_during_the_rebuild(
 
     monkeypatch.setattr(made.reconciler, name, and_lost)
     await made.lose_redis()
-    await until(lambda: lost, "the second loss", 20)
+    await until(lambda: lost, "the second loss", 60)
     await made.opened(before)
     await made.is_right()
     assert await made.record(pod) == ("OBSERVED", "")
@@ -345,7 +345,7 @@ async def test_redis_and_nats_are_lost_at_once(
 
         made.wire.before = under_way
         sending = asyncio.create_task(made.bind(pods[1], claim))
-        await asyncio.wait_for(reached.wait(), 20)
+        await asyncio.wait_for(reached.wait(), 60)
         # The gateway dies with its request under way, and both stores are lost.
         await made.kill_gateway()
         await end(sending)
@@ -354,7 +354,7 @@ async def test_redis_and_nats_are_lost_at_once(
         await own_nats.restart(empty=True)
         await own_redis.restart(empty=True)
         made.wire.before = None
-        await until(lambda: made.bus.connected, "the bus", 30)
+        await until(lambda: made.bus.connected, "the bus", 60)
         await made.follow_gateway()
         goes_on.set()
         await made.opened(before)
@@ -440,5 +440,5 @@ async def _done(asked: Callable[[RaiseBarrier], Awaitable[BarrierRaised]], quest
             return None
         return answer if answer.step == "done" else None
 
-    answer: BarrierRaised = await until(check, "the barrier", 30)
+    answer: BarrierRaised = await until(check, "the barrier", 60)
     return answer

@@ -81,7 +81,7 @@ async def test_a_backlog_goes_at_its_own_rate_while_nobody_else_writes(api: Api,
     for number in range(400):
         recorder.add(note(kube, f"p{number}"), time.time())
     task = asyncio.create_task(recorder.run())
-    await until(lambda: recorder.depth == 0, "the backlog to be written", timeout=10)
+    await until(lambda: recorder.depth == 0, "the backlog to be written", timeout=60)
     await end(task)
 
 

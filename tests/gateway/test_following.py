@@ -50,7 +50,7 @@ async def test_somebody_who_keeps_writing_is_noticed(
     ):
         cache = StateCache(bus, PODS, msgspec.Raw)
         await cache.start()
-        await asyncio.wait_for(cache.synced(), 10)
+        await asyncio.wait_for(cache.synced(), 60)
         assert key in cache.items
         former = StatePublisher(other)
         await former.start()
@@ -104,7 +104,7 @@ async def test_somebody_who_writes_is_noticed_after_an_outage_too(
     ):
         cache = StateCache(bus, PODS, msgspec.Raw)
         await cache.start()
-        await asyncio.wait_for(cache.synced(), 10)
+        await asyncio.wait_for(cache.synced(), 60)
         former = StatePublisher(other)
         await former.start()
         bus.acks._resends.count += 500  # as an election leaves it: refused again and again, stored once

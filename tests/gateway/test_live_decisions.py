@@ -127,7 +127,7 @@ async def test_the_queues_copy_comes_before_while_or_after_the_live_one_runs(liv
         wire.goes_on.clear()
     await live.send(decision)
     if order == "while":
-        await asyncio.wait_for(wire.reached.wait(), 20)
+        await asyncio.wait_for(wire.reached.wait(), 60)
         await bed.publisher.publish(decision, TRACE)
         await live.send(decision)  # a second live copy must not take the place of the one that settles
         await until(lambda: bed.bus.acks.in_flight == 0, "the queue's copy")
@@ -217,7 +217,7 @@ async def test_a_barrier_outlives_what_a_dead_gateway_executed_past_the_queue(li
 
     bed.wire.before = under_way
     await live.send(decision)
-    await asyncio.wait_for(reached.wait(), 20)
+    await asyncio.wait_for(reached.wait(), 60)
     await bed.kill_gateway()
     assert await live.is_empty()
     if over_s:
@@ -271,27 +271,27 @@ async def test_the_gateway_dies_while_the_queue_has_no_leader(
         bed.start_gateway()
         stack.push_async_callback(bed.kill_gateway)
         await stack.enter_async_context(reconciling(bed, reconciler))
-        await until(lambda: _is_open(bed.scheduler), "the ledger", 30)
+        await until(lambda: _is_open(bed.scheduler), "the ledger", 60)
         decisions = [await claimed(bed, f"p{number}") for number in range(16)]
-        await asyncio.wait_for(bed.publisher.settle(decisions[0], TRACE), 30)
+        await asyncio.wait_for(bed.publisher.settle(decisions[0], TRACE), 60)
         victim = await stream_leader(bus, bus.subjects.decisions_stream)
         await three.server(victim).kill()
         sent = [bed.publisher.send(decision, TRACE, timeout=None) for decision in decisions[1:8]]
-        await until(lambda: len(wire.bound) == 8, "what was decided first", 40)
+        await until(lambda: len(wire.bound) == 8, "what was decided first", 60)
         early = sum(not future.done() for future in sent)
         sent += [bed.publisher.send(decision, TRACE, timeout=None) for decision in decisions[8:12]]
         await bed.kill_gateway()
         sent += [bed.publisher.send(decision, TRACE, timeout=None) for decision in decisions[12:]]
         bed.gateway, bed.live = second, standby
         bed.start_gateway()
-        await until(lambda: len(wire.bound) == 16, "everything", 40)
+        await until(lambda: len(wire.bound) == 16, "everything", 60)
         late = sum(not future.done() for future in sent)
         print(f"{early} of 7 bound before the queue had them, {late} of 15 unconfirmed when the last one was bound")
         assert early
         await asyncio.wait_for(asyncio.gather(*sent), 60)
-        await until(lambda: _is_acknowledged(bus), "an empty queue", 40)
+        await until(lambda: _is_acknowledged(bus), "an empty queue", 60)
         assert set(wire.bound.values()) == {1}
-        await until(lambda: bed.is_((16_000, 0)), "the ledger to see all", 40)
+        await until(lambda: bed.is_((16_000, 0)), "the ledger to see all", 60)
 
 
 async def _is_open(ledger: Ledger) -> bool:

@@ -183,7 +183,7 @@ class Bed:
 @asynccontextmanager
 async def reconciling(bed: Bed, ledger: Ledger) -> AsyncIterator[None]:
     world = World(bed.bus, Spans())
-    await asyncio.wait_for(world.start(lambda token: None), 15)
+    await asyncio.wait_for(world.start(lambda token: None), 60)
 
     async def asking(question: SettleBindings) -> BindingsSettled:
         return await bed.around(question)
@@ -260,7 +260,7 @@ async def test_a_gateway_killed_before_the_write_and_a_purged_stream(bed: Bed, r
 
     bed.wire.before = hang
     await bed.publisher.publish(bed.decision(pod, claim), TraceContext.new())
-    await asyncio.wait_for(reached.wait(), 10)
+    await asyncio.wait_for(reached.wait(), 60)
     await bed.kill_gateway()
     await bed.bus.js.purge_stream(bed.bus.subjects.decisions_stream)
     bed.wire.before = None

@@ -42,12 +42,12 @@ async def test_a_nats_that_lost_its_store_gets_everything_again(
         following(bus, access) as (reflector, _),
         watching(bus) as cache,
     ):
-        await asyncio.wait_for(cache.synced(), 10)
+        await asyncio.wait_for(cache.synced(), 60)
         await own_nats.kill()
         await kube.pod("meanwhile")
         await own_nats.restart(empty=True)
         async with await Bus.connect(own_nats.url, cluster, "late") as other, watching(other) as late:
-            await asyncio.wait_for(late.synced(), 20)
+            await asyncio.wait_for(late.synced(), 60)
             names = {key.split("/")[1] for key in late.items if key.startswith(f"{kube.namespace}/")}
             assert names == {"before", "meanwhile"}
         await until(lambda: reflector.state == "synced", "synced again")

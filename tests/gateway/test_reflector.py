@@ -49,7 +49,7 @@ async def test_objects_come_through_as_the_server_sent_them(
     async with await Bus.connect(nats_url, cluster, "test") as bus, following(bus, access) as (reflector, pods):
         cache = StateCache(bus, PODS, msgspec.Raw)
         await cache.start()
-        await asyncio.wait_for(cache.synced(), 10)
+        await asyncio.wait_for(cache.synced(), 60)
         made = await kube.pod("after")
         key = f"{kube.namespace}/after"
         await until(lambda: key in cache.items, "the new pod in the stream")
@@ -72,7 +72,7 @@ async def test_a_new_reflector_publishes_only_differences(
         cache = StateCache(bus, PODS, msgspec.Raw)
         await cache.start()
         async with following(bus, access):
-            await asyncio.wait_for(cache.synced(), 10)
+            await asyncio.wait_for(cache.synced(), 60)
         gone = json.loads(bytes(cache.items[f"{kube.namespace}/goes"]))
         before = await sequence(bus)
         # While nobody watches one pod goes, one is made anew under its name, one is added.
@@ -81,7 +81,7 @@ async def test_a_new_reflector_publishes_only_differences(
         seen: list[Any] = []
         other = StateCache(bus, PODS, msgspec.Raw, on_change=seen.append)
         await other.start()
-        await asyncio.wait_for(other.synced(), 10)
+        await asyncio.wait_for(other.synced(), 60)
         seen.clear()
         async with following(bus, access) as (reflector, pods):
             await until(lambda: f"{kube.namespace}/new" in cache.items, "the added pod")
@@ -107,7 +107,7 @@ async def test_a_missing_resource_is_a_note_and_readers_do_not_wait(
     async with await Bus.connect(nats_url, cluster, "test") as bus, following(bus, access, UNKNOWN) as (reflector, _):
         cache = StateCache(bus, UNKNOWN, msgspec.Raw)
         await cache.start()
-        await asyncio.wait_for(cache.synced(), 10)
+        await asyncio.wait_for(cache.synced(), 60)
         assert (reflector.state, cache.items) == ("absent", {})
         assert "CRD" in reflector.note
         await cache.close()
@@ -117,18 +117,18 @@ async def test_a_list_made_anew_ends_with_its_mark(nats_url: str, cluster: str, 
     async with await Bus.connect(nats_url, cluster, "test") as bus, following(bus, access) as (reflector, _):
         cache = StateCache(bus, PODS, msgspec.Raw)
         await cache.start()
-        await asyncio.wait_for(cache.synced(), 20)
+        await asyncio.wait_for(cache.synced(), 60)
         await kube.pod("a")
-        await asyncio.wait_for(reflector.list_anew("first"), 20)
-        await asyncio.wait_for(cache.marked("first"), 20)
+        await asyncio.wait_for(reflector.list_anew("first"), 60)
+        await asyncio.wait_for(cache.marked("first"), 60)
         assert f"{kube.namespace}/a" in cache.items
         # The mark stays with later lists, so a reader that replays still finds it.
-        await asyncio.wait_for(reflector.list_anew("second"), 20)
+        await asyncio.wait_for(reflector.list_anew("second"), 60)
         reflector.reset()
         await kube.pod("b")
         late = StateCache(bus, PODS, msgspec.Raw)
         await late.start()
-        await asyncio.wait_for(late.marked("second"), 20)
+        await asyncio.wait_for(late.marked("second"), 60)
         await until(lambda: f"{kube.namespace}/b" in late.items, "the watch to go on")
         for cache_ in (cache, late):
             await cache_.close()
@@ -139,8 +139,8 @@ async def test_a_missing_resource_is_marked_as_well(nats_url: str, cluster: str,
         await until(lambda: reflector.state == "absent", "absent")
         cache = StateCache(bus, UNKNOWN, msgspec.Raw)
         await cache.start()
-        await asyncio.wait_for(reflector.list_anew("m"), 20)
-        await asyncio.wait_for(cache.marked("m"), 20)
+        await asyncio.wait_for(reflector.list_anew("m"), 60)
+        await asyncio.wait_for(cache.marked("m"), 60)
         await cache.close()
 
 
@@ -157,7 +157,7 @@ async def test_an_object_too_large_for_the_bus_is_left_out_and_holds_up_nothing(
         async with following(bus, access) as (reflector, _):
             cache = StateCache(bus, PODS, msgspec.Raw)
             await cache.start()
-            await asyncio.wait_for(cache.synced(), 20)
+            await asyncio.wait_for(cache.synced(), 60)
             assert f"{kube.namespace}/grows" in cache.items
             assert f"{kube.namespace}/large" not in cache.items
             grown = {"metadata": {"annotations": large}}

@@ -58,7 +58,7 @@ class GatewayProcess:
     def end(self, number: signal.Signals) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
 
 class Bed:
@@ -134,10 +134,10 @@ async def test_a_killed_gateway_is_followed_within_the_lease_and_every_pod_is_bo
     publisher.on_result(heard)
     pods = list(await asyncio.gather(*(bed.kube.pod(f"p{i}") for i in range(count))))
     decisions = await claimed(bed, pods)
-    await until(first.ready, "the first gateway to be ready", 30)
+    await until(first.ready, "the first gateway to be ready", 60)
     trace = TraceContext.new()
     publishing = asyncio.create_task(publisher.publish_many([(decision, trace) for decision in decisions]))
-    await asyncio.to_thread(first.process.wait, 20)
+    await asyncio.to_thread(first.process.wait, 60)
     await publishing
     assert len(results) < count
     second = bed.start()
@@ -149,7 +149,7 @@ async def test_a_killed_gateway_is_followed_within_the_lease_and_every_pod_is_bo
         return all(item["spec"].get("nodeName") == "n1" for item in listing["items"])
 
     # Everything but the lease of the dead gateway (3 s) is the start of a process.
-    await until(all_bound, "every pod to be bound", 45)
+    await until(all_bound, "every pod to be bound", 60)
     took = time.monotonic() - begun
     assert await second.metric(r"koord_gateway_leader 1") == 1
 
@@ -157,7 +157,7 @@ async def test_a_killed_gateway_is_followed_within_the_lease_and_every_pod_is_bo
         info = await bed.bus.js.stream_info(bed.bus.subjects.decisions_stream)
         return info.state.messages == 0
 
-    await until(settled, "every decision to be settled", 45)
+    await until(settled, "every decision to be settled", 60)
     records = [await bed.ledger.record(pod["metadata"]["uid"]) for pod in pods]
     assert {record.state for record in records if record is not None} == {"BINDING"}
     assert None not in records
@@ -170,10 +170,10 @@ async def test_a_killed_gateway_is_followed_within_the_lease_and_every_pod_is_bo
     assert second.end(signal.SIGTERM) == 0
     third = bed.start()
     begun = time.monotonic()
-    await until(third.ready, "the third gateway to lead", 30)
+    await until(third.ready, "the third gateway to lead", 60)
 
 
 async def test_a_kubeconfig_that_is_not_there_is_named(bed: Bed, capfd: pytest.CaptureFixture[str]) -> None:
     bed.environment["KOORD_KUBECONFIG"] = "nowhere.yaml"
-    assert await asyncio.to_thread(bed.start().process.wait, 30) == 1
+    assert await asyncio.to_thread(bed.start().process.wait, 60) == 1
     assert "nowhere.yaml: no such file (setting kubeconfig)" in capfd.readouterr().err

@@ -146,7 +146,7 @@ async def leading(
         running = asyncio.create_task(session.run(lost))
         yield Bed(bus, kube, ledgers[0], await owner_in(kube))
         lost.set()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
         await following.stop()
     for ledger in ledgers:
         await ledger.close()

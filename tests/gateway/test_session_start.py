@@ -56,7 +56,7 @@ async def test_nothing_is_taken_after_a_term_that_never_began(term: Term, monkey
     monkeypatch.setattr(module, "serve", slow)
     async with term as (bus, session):
         running = asyncio.create_task(session.run(lost))
-        await asyncio.wait_for(reached.wait(), 30)
+        await asyncio.wait_for(reached.wait(), 60)
 
         async def pulls() -> int:
             info = await bus.js.consumer_info(bus.subjects.decisions_stream, CONSUMER)
@@ -68,10 +68,10 @@ async def test_nothing_is_taken_after_a_term_that_never_began(term: Term, monkey
         async def left() -> bool:
             return await pulls() == 0
 
-        await until(pulled, "the consumer", 30)
+        await until(pulled, "the consumer", 60)
         lost.set()
-        await asyncio.wait_for(running, 30)
-        await until(left, "no more asking", 10)
+        await asyncio.wait_for(running, 60)
+        await until(left, "no more asking", 60)
         with pytest.raises(NobodyThere):
             await ask(bus, "gateway", "settle", SettleBindings([]), BindingsSettled)
 
@@ -102,6 +102,6 @@ async def test_a_connection_that_breaks_while_a_term_begins_does_not_end_the_ser
                 return False
             return True
 
-        await until(answers, "questions are answered", 30)
+        await until(answers, "questions are answered", 60)
         lost.set()
-        await asyncio.wait_for(running, 30)
+        await asyncio.wait_for(running, 60)

@@ -69,7 +69,7 @@ async def test_a_standby_takes_over_with_exactly_what_the_stream_lacks(
         cache = StateCache(bus, PODS, msgspec.Raw, on_change=seen.append)
         await cache.start()
         async with leading(first):
-            await asyncio.wait_for(cache.synced(), 20)
+            await asyncio.wait_for(cache.synced(), 60)
             await until(lambda: pods_of(second).state == "synced", "the standby is warm")
         # Nobody leads now: a pod goes, one comes, one changes.
         before, lists = await sequence(bus), relists()
@@ -120,7 +120,7 @@ async def test_what_is_not_recent_any_more_is_listed(
         cache = StateCache(bus, PODS, msgspec.Raw)
         await cache.start()
         async with leading(made):
-            await asyncio.wait_for(cache.synced(), 20)
+            await asyncio.wait_for(cache.synced(), 60)
             assert f"{kube.namespace}/old" in cache.items
         await cache.close()
 
@@ -136,7 +136,7 @@ async def test_a_leader_whose_time_is_over_publishes_nothing_more(
         cache = StateCache(bus, PODS, msgspec.Raw)
         await cache.start()
         async with leading(made):
-            await asyncio.wait_for(cache.synced(), 20)
+            await asyncio.wait_for(cache.synced(), 60)
             over = True
             before = await sequence(bus)
             late = await kube.pod("late")
@@ -156,7 +156,7 @@ async def test_what_a_predecessor_wrote_over_newer_states_is_put_right(
         cache = StateCache(bus, PODS, msgspec.Raw)
         await cache.start()
         async with leading(made):
-            await asyncio.wait_for(cache.synced(), 20)
+            await asyncio.wait_for(cache.synced(), 60)
             path, key = PODS.path(kube.namespace, "pod"), f"{kube.namespace}/pod"
             body = {"metadata": {"labels": {"changed": "yes"}}}
             new = await kube.call("patch", path, body, "application/merge-patch+json")

@@ -114,10 +114,10 @@ class Up:
         """Interrupt, and kill what does not end."""
         self.process.send_signal(signal.SIGINT)
         try:
-            self.process.wait(30)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(60)
             raise
         finally:
             if self._own_plane and self.plane is not None:

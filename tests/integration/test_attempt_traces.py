@@ -83,7 +83,7 @@ def attempts(up: Up, name: str) -> list[list[Span]]:
         return str(missing(json.loads(up.koord("trace", "job", f"{NAMESPACE}/{name}", "--json"))))
 
     try:
-        found = [up.wait(last, f"the last trace of {name} is complete", 20)]
+        found = [up.wait(last, f"the last trace of {name} is complete", 60)]
     except AssertionError as error:
         raise AssertionError(f"the last trace of {name} lacks {shown()}") from error
     while linked(found[-1]):
@@ -142,7 +142,7 @@ def test_every_attempt_has_a_trace_linked_to_the_one_before(cluster: Up) -> None
     up, name = cluster, "plain"
     submit(up, name)
     first = up.wait(lambda: resumed(up, name), "the first attempt")
-    up.wait(lambda: resumed(up, name, first), "the second attempt", 30)
+    up.wait(lambda: resumed(up, name, first), "the second attempt", 60)
     up.kubectl("label", "node", "node-00001", f"for={name}", "--overwrite")
     complete(up, name)
     judge(attempts(up, name))
@@ -157,7 +157,7 @@ def test_complete_after_a_kill_in_the_middle(cluster: Up, service: str) -> None:
     submit(up, name)
     first = up.wait(lambda: resumed(up, name), "the first attempt")
     kill(up, service)
-    up.wait(lambda: resumed(up, name, first), "the second attempt", 40)
+    up.wait(lambda: resumed(up, name, first), "the second attempt", 60)
     kill(up, service)
     up.kubectl("label", "node", "node-00002", f"for={name}", "--overwrite")
     complete(up, name)

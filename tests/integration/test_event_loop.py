@@ -195,4 +195,4 @@ def test_a_planted_callback_is_caught(watched: tuple[Up, Slow], service: str) ->
         return lambda: any(line.startswith(f"{service}: ") and name in line for line in slow.over(since))
 
     for name in ("planted_sleep", "planted_work"):
-        up.wait(caught(name), f"{name} is seen in {service}, of {slow.lines(since)}", 20)
+        up.wait(caught(name), f"{name} is seen in {service}, of {slow.lines(since)}", 60)

@@ -42,14 +42,14 @@ async def test_every_job_finishes_exactly_once(own_up: Callable[..., Up]) -> Non
             assert JOBS - done >= IN_FLIGHT, f"{done} of {JOBS} jobs are over before {service} is killed"
             before = up.ready["pids"][service]
             up.kill(service)
-            await until(restarted(up, service, before), 30)
+            await until(restarted(up, service, before), 60)
         await until(reached(JOBS), 180)
 
         async def units_over() -> bool:
             units, _ = await api.list("queueunits.scheduling.x-k8s.io")
             return all((unit.get("status") or {}).get("phase") in ("Succeed", "Failed") for unit in units)
 
-        await until(units_over, 10)  # each follows its job
+        await until(units_over, 60)  # each follows its job
         changes = list(history.changes())
         await history.stop()
 

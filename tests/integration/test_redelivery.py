@@ -223,7 +223,7 @@ async def at_rest(api: HttpClusterApi, ledger: Ledger) -> None:
         return not last
 
     try:
-        await until(same, "the ledger equals the objects", 40)
+        await until(same, "the ledger equals the objects", 60)
     except TimeoutError as error:
         raise AssertionError(f"the ledger differs from the objects: {list(last.items())[:3]}") from error
 
@@ -239,7 +239,7 @@ async def kill(up: Up, name: str) -> None:
     """SIGKILL, and wait until the supervisor has started it anew."""
     before = up.ready["pids"][name]
     up.kill(name)
-    await until(pid_changed(up, name, before), f"{name} is started anew", 30)
+    await until(pid_changed(up, name, before), f"{name} is started anew", 60)
 
 
 async def delete_all(api: HttpClusterApi) -> None:
@@ -283,9 +283,9 @@ async def kill_with_acknowledgements_unread(up: Up, binds: Binds, arriving: Crow
         seen = await binds.in_api()
         assert arriving.let_in < ROOM, "the gateway never had anything in hand"
         arriving.up_to(arriving.let_in + STEP)
-        await until(binds.waiting(min(STEP, ROOM - seen)), "pods wait for the gateway", 30)
+        await until(binds.waiting(min(STEP, ROOM - seen)), "pods wait for the gateway", 60)
         os.kill(pids["gateway"], signal.SIGCONT)
-        await until(binds.reached("ack", seen + 1), "binding goes on", 30)
+        await until(binds.reached("ack", seen + 1), "binding goes on", 60)
         os.kill(pids["nats-server"], signal.SIGSTOP)
         before = await binds.in_api()  # what is bound now may have been acknowledged; what comes after cannot be
         if await _grows(binds, before):
@@ -294,7 +294,7 @@ async def kill_with_acknowledgements_unread(up: Up, binds: Binds, arriving: Crow
     os.kill(pids["gateway"], signal.SIGKILL)
     os.kill(pids["nats-server"], signal.SIGKILL)
     await asyncio.gather(
-        *(until(pid_changed(up, name, pids[name]), f"{name} is back", 30) for name in ("gateway", "nats-server"))
+        *(until(pid_changed(up, name, pids[name]), f"{name} is back", 60) for name in ("gateway", "nats-server"))
     )
 
 

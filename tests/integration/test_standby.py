@@ -52,7 +52,7 @@ class Replicas:
                     return True
             return False
 
-        await until(one, 40)
+        await until(one, 60)
         return found[0]
 
     async def ready(self, slot: str) -> None:
@@ -121,7 +121,7 @@ async def test_whoever_leads_may_die_or_sleep(own_up: Callable[..., Up], capsys:
             units, _ = await api.list("queueunits.scheduling.x-k8s.io")
             return all((unit.get("status") or {}).get("phase") in ("Succeed", "Failed") for unit in units)
 
-        await until(units_over, 20)
+        await until(units_over, 60)
         changes = list(history.changes())
         await history.stop()
     phases = judge(changes, jobs, gang_grace_s=GRACE_S)

@@ -15,7 +15,7 @@ from koord.localcluster.servers import RedisServer
 from tests.ledger.world import World, connected, pod
 
 
-async def until(what: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(what: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, "did not happen in time"
@@ -172,7 +172,7 @@ async def test_with_replicas_a_move_counts_once_one_has_it(own_redis: RedisServe
         ):
             await primary.config_set("repl-diskless-sync-delay", 0)
             await raw.execute_command("REPLICAOF", "127.0.0.1", str(own_redis.port))  # type: ignore[no-untyped-call]
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while (await raw.info("replication"))["master_link_status"] != "up":
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.02)

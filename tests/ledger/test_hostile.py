@@ -28,7 +28,7 @@ from tests.ledger.world import World, connected, pod
 NAMES = 1500
 
 
-async def ready(ledger: Ledger, seconds: float = 20.0) -> None:
+async def ready(ledger: Ledger, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not ledger.connected:
         assert time.monotonic() < deadline, "not connected in time"
@@ -46,7 +46,7 @@ async def replica_of(primary: RedisServer) -> AsyncIterator[tuple[RedisServer, r
         ):
             await other.config_set("repl-diskless-sync-delay", 0)
             await raw.execute_command("REPLICAOF", "127.0.0.1", str(primary.port))  # type: ignore[no-untyped-call]
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while (await raw.info("replication"))["master_link_status"] != "up":
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.02)
@@ -134,7 +134,7 @@ async def test_a_primary_parted_from_its_replicas_confirms_nothing(
         if guarded:
             await world.raw.config_set("min-replicas-to-write", 1)
         await replica.kill()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while (await world.raw.info("replication"))["connected_slaves"]:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)

@@ -55,7 +55,7 @@ async def bind(api: InProcessApi, name: str, node: str, namespace: str = "defaul
     pods.bind(api._cluster, namespace, name, {"target": {"kind": "Node", "name": node}})
 
 
-async def until(condition: Callable[[], Awaitable[Any]], limit_s: float = 30.0) -> Any:
+async def until(condition: Callable[[], Awaitable[Any]], limit_s: float = 60.0) -> Any:
     """Poll until `condition` answers something true; that answer."""
     deadline = time.monotonic() + limit_s
     while not (value := await condition()):

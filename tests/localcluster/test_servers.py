@@ -212,7 +212,7 @@ def test_servers_end_with_a_killed_parent() -> None:
         parent.wait()
         assert parent.stdout is not None
         parent.stdout.close()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not any(_alive(pid) for pid in pids)

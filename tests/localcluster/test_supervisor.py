@@ -20,7 +20,7 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-u", "-c", code]
 
 
-async def until(condition: Callable[[], bool], limit_s: float = 30.0) -> None:
+async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "condition not met in time"

@@ -130,7 +130,7 @@ async def test_limits_come_back_after_the_ledger_was_rebuilt(mini: MiniCluster) 
     await until(has, "first")
     await mini.ledger.begin(mini.reconciler_epoch)
     await mini.ledger.open(mini.reconciler_epoch)
-    await until(has, "again", timeout=15)
+    await until(has, "again", timeout=60)
 
 
 async def test_used_and_request_are_shown_and_published(mini: MiniCluster) -> None:

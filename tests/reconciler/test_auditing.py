@@ -85,8 +85,8 @@ async def test_a_rebuild_at_rest_reproduces_the_items(bed: Bed, redis_url: str) 
         waits = await bed.cluster.pod("waits")
         await bed.claim(waits)
         await bed.cluster.put(PODS, waits, gone=True)
-        await until(lambda: is_used(bed, leaf=26000, top=40000), "all charges", 30)
-        await until(lambda: is_free(bed, "uid-waits"), "the end of what was held", 30)
+        await until(lambda: is_used(bed, leaf=26000, top=40000), "all charges", 60)
+        await until(lambda: is_free(bed, "uid-waits"), "the end of what was held", 60)
         before = await quiet_items(bed, {"quota/top", "quota/leaf"})
     async with await Ledger.connect(redis_url, bed.cluster.bus.subjects.cluster, "r2") as ledger:
         await ledger.shut(await ledger.lead("reconciler"))
@@ -166,7 +166,7 @@ async def test_an_item_that_is_not_the_sum_of_its_records_has_the_ledger_rebuilt
             status = await bed.ledger.status()
             return status.open and status.epoch > before.epoch
 
-        await until(rebuilt, "the rebuild", 30)
+        await until(rebuilt, "the rebuild", 60)
         assert await bed.ledger.items() == items
         assert metrics.DRIFT.labels("item")._value.get() == found + 1
 
@@ -184,7 +184,7 @@ async def test_a_record_that_cannot_be_put_right_has_the_ledger_rebuilt(bed: Bed
         async def charged() -> bool:
             return await bed.amounts() == (1000, 0)
 
-        await until(charged, "the charge to come back", 30)
+        await until(charged, "the charge to come back", 60)
         assert bed.cluster.barriers == 2
 
 
@@ -202,7 +202,7 @@ async def test_records_and_objects_that_differ_are_put_right_one_by_one(bed: Bed
         async def ended() -> bool:
             return await bed.ledger.record("uid-ghost") is None and await bed.amounts() == (1000, 0)
 
-        await until(ended, "the record without a pod to end", 30)
+        await until(ended, "the record without a pod to end", 60)
         assert bed.cluster.barriers == 1
 
 
@@ -222,7 +222,7 @@ async def test_a_pod_moves_when_its_quota_appears(bed: Bed, redis_url: str) -> N
     # While nobody reconciles the quota comes back: the audit of the next one finds the pod.
     await quota(bed, "team")
     async with reconciling(bed.cluster.bus, redis_url, "r2"):
-        await until(lambda: is_used(bed, **{DEFAULT: 0, "team": 2000}), "both to move", 30)
+        await until(lambda: is_used(bed, **{DEFAULT: 0, "team": 2000}), "both to move", 60)
         assert await right(bed)
     assert bed.cluster.barriers == 1
 
@@ -275,14 +275,14 @@ async def test_a_pod_of_thousands_of_names_is_charged_and_audited(bed: Bed, redi
         async def is_charged() -> bool:
             return await charged() == {"cpu": 1000, "pods": 1, "*": 10_000}
 
-        await until(is_charged, "the charge", 30)
+        await until(is_charged, "the charge", 60)
         offered = {"cpu": "8", "memory": "16Gi", "pods": "110", "example.com/r7": "4"}
         await bed.cluster.put(NODES, {"metadata": {"name": "n1", "uid": "n1"}, "status": {"allocatable": offered}})
 
         async def is_moved() -> bool:
             return await charged() == {"cpu": 1000, "pods": 1, "*": 9998, "example.com/r7": 2}
 
-        await until(is_moved, "the name's column", 30)
+        await until(is_moved, "the name's column", 60)
         assert await raw.hlen(columns) < 10
         world = World(bed.cluster.bus, Spans())
         await world.start(lambda token: None)

@@ -60,11 +60,11 @@ async def test_a_nomination_is_judged_by_what_the_budget_allows(bed: Bed, redis_
             item = await bed.item(ITEM)
             return item is not None and item.limits == {"disruptions": allowed}
 
-        await until(lambda: told(2), "the budget", 20)
+        await until(lambda: told(2), "the budget", 60)
         assert await nominate(bed, "x", "uid-a", "uid-b") == "ok"
         assert await nominate(bed, "y", "uid-c") == "amount"
         await budget(bed, 3)
-        await until(lambda: told(3), "the larger budget", 20)
+        await until(lambda: told(3), "the larger budget", 60)
         assert await nominate(bed, "y", "uid-c") == "ok"
     await budget(bed, 3, gone=True)  # while nobody reconciles
 
@@ -73,5 +73,5 @@ async def test_a_nomination_is_judged_by_what_the_budget_allows(bed: Bed, redis_
         return item is None or not item.open
 
     async with reconciling(bed.cluster.bus, redis_url, "r2"):
-        await until(closed, "the budget to close", 20)
+        await until(closed, "the budget to close", 60)
     assert bed.cluster.barriers == 1

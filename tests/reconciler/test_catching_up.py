@@ -50,7 +50,7 @@ class Standby:
         self._bus.subscribe_raw("hold.me", deaf)  # type: ignore[arg-type]
         await self._bus.barrier()
         await self._bed.cluster.bus.nc.publish("hold.me", b"")
-        await asyncio.wait_for(held.wait(), 20)
+        await asyncio.wait_for(held.wait(), 60)
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator["asyncio.Task[None]"]:
@@ -74,7 +74,7 @@ async def standing_by(bed: Bed, nats_url: str, redis_url: str) -> AsyncIterator[
         await Ledger.connect(redis_url, cluster, "r2") as ledger,
     ):
         world = World(bus, Spans())
-        await asyncio.wait_for(world.start(lambda token: None), 20)
+        await asyncio.wait_for(world.start(lambda token: None), 60)
         try:
             yield Standby(bus, world, ledger, bed)
         finally:
@@ -109,7 +109,7 @@ async def test_the_ledger_keeps_up_to_where_it_was_told(bed: Bed, redis_url: str
         async def told() -> bool:
             return (await bed.ledger.status()).folded == Folded(epoch, last)
 
-        await until(told, "the position of the pod", 20)
+        await until(told, "the position of the pod", 60)
     # Somebody of before, who does not know of it, leaves it as it is.
     async with await Ledger.connect(redis_url, bed.cluster.bus.subjects.cluster, "older") as older:
         await older.observe([NodeSeen("node/n9", {"cpu": 1}, "99")], role_epoch=await older.lead("reconciler"))
@@ -124,13 +124,13 @@ async def test_who_lags_tells_nothing_until_it_has_caught_up(bed: Bed, nats_url:
     async with standing_by(bed, nats_url, redis_url) as standby:
         async with reconciling(bed.cluster.bus, redis_url, "r1"):
             await opened(bed)
-            await until(lambda: _used(bed, 1000), "the first charge", 20)
+            await until(lambda: _used(bed, 1000), "the first charge", 60)
             await standby.hold()
             await bed.cluster.put(NODES, vanishes, gone=True)
             await bed.cluster.put(PODS, goes, gone=True)
             for number in range(3):
                 await bed.cluster.pod(f"new{number}", node="n1", phase="Running")
-            await until(lambda: _used(bed, 3000), "what the first one folds", 20)
+            await until(lambda: _used(bed, 3000), "what the first one folds", 60)
         before = await bed.ledger.status()
         assert "node/n2" not in await bed.ledger.items()
         async with standby.leading() as term:
@@ -143,7 +143,7 @@ async def test_who_lags_tells_nothing_until_it_has_caught_up(bed: Bed, nats_url:
             assert (await bed.ledger.status()).folded == before.folded
             standby.may_read.set()
             await bed.cluster.pod("last", node="n1", phase="Running")
-            await until(lambda: _used(bed, 4000), "the successor to fold", 20)
+            await until(lambda: _used(bed, 4000), "the successor to fold", 60)
             assert not term.done()
             items = await bed.ledger.items()
             assert "node/n2" not in items
@@ -173,7 +173,7 @@ async def test_an_audit_does_not_judge_by_a_picture_that_is_late(bed: Bed, nats_
             await asyncio.sleep(0.05)
         standby.may_read.set()
         await bed.cluster.pod("young", node="n1", phase="Running")
-        await until(lambda: _used(bed, 1000), "the charge", 20)
+        await until(lambda: _used(bed, 1000), "the charge", 60)
     assert bed.cluster.barriers == 1
 
 
@@ -189,7 +189,7 @@ async def test_a_stream_that_was_made_anew_is_caught_up_with(bed: Bed, nats_url:
     async with standing_by(bed, nats_url, redis_url) as standby:
         async with reconciling(bed.cluster.bus, redis_url, "r1") as first:
             await opened(bed)
-            await until(lambda: _used(bed, 10_000), "all charges", 20)
+            await until(lambda: _used(bed, 10_000), "all charges", 60)
             held, token = await bed.claim(waits)
             before = await bed.ledger.status()
             await lose_the_stream(bed)
@@ -240,7 +240,7 @@ async def _is_exact(bed: Bed, before: LedgerStatus) -> None:
         used = {name: item.used.get("cpu", 0) for name, item in items.items() if item.open}
         return used == {"node/n0": 9000, "node/n1": 11_000} and status.folded.epoch not in ("", before.folded.epoch)
 
-    await until(exact, "what was listed", 40)
+    await until(exact, "what was listed", 60)
     status = await bed.ledger.status()
     assert (status.open, status.epoch) == (True, before.epoch)
     assert await right(bed)
@@ -259,10 +259,10 @@ async def test_a_stream_that_lost_what_was_folded_has_the_ledger_rebuilt(
     async with standing_by(bed, nats_url, redis_url) as standby:
         async with reconciling(bed.cluster.bus, redis_url, "r1"):
             await opened(bed)
-            await until(lambda: _used(bed, 1000), "the charge", 20)
+            await until(lambda: _used(bed, 1000), "the charge", 60)
             for number in range(20):
                 await bed.cluster.pod(f"b{number}", node="n1", phase="Running", cpu="10m")
-            await until(lambda: _used(bed, 1200), "the charges", 20)
+            await until(lambda: _used(bed, 1200), "the charges", 60)
         before = await bed.ledger.status()
         await lose_the_stream(bed, keep_epoch=True)
         await bed.cluster.node()
@@ -274,5 +274,5 @@ async def test_a_stream_that_lost_what_was_folded_has_the_ledger_rebuilt(
                 status = await bed.ledger.status()
                 return status.open and status.epoch > before.epoch
 
-            await until(rebuilt, "the rebuild", 40)
+            await until(rebuilt, "the rebuild", 60)
     assert bed.cluster.barriers == 2

@@ -119,7 +119,7 @@ async def test_damage_is_found_and_rebuilt(bed: Bed, redis_url: str, damage: Dam
                 return False
             return status.open and status.epoch > before
 
-        await until(rebuilt, "the rebuild", 30)
+        await until(rebuilt, "the rebuild", 60)
         assert await bed.ledger.items() == items
         assert [fault async for fault in bed.ledger.faults()] == []
         assert await right(bed)
@@ -158,8 +158,8 @@ async def test_damage_that_comes_back_is_told_and_waits(
         async def mended() -> bool:
             return audits > 4
 
-        await until(audited, "the third audit", 30)
+        await until(audited, "the third audit", 60)
         assert metrics.DAMAGED._value.get() == 1
-        await until(mended, "an audit that finds nothing", 30)
+        await until(mended, "an audit that finds nothing", 60)
         assert metrics.DAMAGED._value.get() == 0
     assert bed.cluster.barriers == 2

@@ -53,7 +53,7 @@ async def test_a_rebuild_that_does_not_end_keeps_nothing(
         return tries >= 3
 
     async with reconciling(bed.cluster.bus, redis_url, "r") as term:
-        await until(tried, "three tries", 30)
+        await until(tried, "three tries", 60)
         # Those of the present try, at most: none is left of the ones before.
         assert observations() - before <= PODS
         await end(term)

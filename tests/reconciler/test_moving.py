@@ -64,7 +64,7 @@ async def becomes(bed: Bed, wanted: Used) -> None:
     async def is_so() -> bool:
         return await used(bed) == wanted
 
-    await until(is_so, f"{wanted}, not {await used(bed)}", 30)
+    await until(is_so, f"{wanted}, not {await used(bed)}", 60)
 
 
 async def test_charges_follow_their_quota_to_its_new_parent(bed: Bed, redis_url: str) -> None:

@@ -121,7 +121,7 @@ async def reconciling(
 ) -> AsyncIterator["asyncio.Task[None]"]:
     ledger = await Ledger.connect(url, bus.subjects.cluster, name)
     world = World(bus, spans or Spans())
-    await asyncio.wait_for(world.start(lambda token: None), 10)
+    await asyncio.wait_for(world.start(lambda token: None), 60)
 
     async def barrier(question: RaiseBarrier) -> BarrierRaised:
         return await ask(bus, "gateway", "barrier", question, BarrierRaised)
@@ -137,7 +137,7 @@ async def reconciling(
         await ledger.close()
 
 
-async def until(condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:
+async def until(condition: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
     deadline = time.monotonic() + timeout
     while True:
         value = await condition()
@@ -175,7 +175,7 @@ async def test_a_fresh_ledger_is_filled_and_opened(bed: Bed, redis_url: str) -> 
         assert await bed.amounts() == (1000, 0)
         hint = None
         while hint is None:
-            subject, data = await asyncio.wait_for(heard.get(), 10)
+            subject, data = await asyncio.wait_for(heard.get(), 60)
             hint = decode(EpochHint, data) if subject.endswith("ledger.epoch") else None
         assert hint.epoch == bed.ledger.epoch
 
@@ -296,9 +296,9 @@ async def test_what_is_too_much_to_remember_is_told_anew(
         for number in range(20):
             await bed.cluster.pod(f"p{number}", node="n1", phase="Running")
         await bed.cluster.put(PODS, goes, gone=True)
-        await until(lambda: _asked(asked), "the ledger to be asked", 20)
+        await until(lambda: _asked(asked), "the ledger to be asked", 60)
         away = False
-        await until(lambda: _is(bed, (20000, 0)), "everybody but the one that went", 20)
+        await until(lambda: _is(bed, (20000, 0)), "everybody but the one that went", 60)
     assert bed.cluster.barriers == 1
 
 
@@ -341,7 +341,7 @@ async def test_a_redis_that_comes_back_is_filled_and_opened_again(
                     return False
                 return status.open and status.epoch > before
 
-            await until(again, "the ledger to open under a new epoch", 20)
+            await until(again, "the ledger to open under a new epoch", 60)
             await until(lambda: _is(bed, (2000, 0)), "both pods")
 
 
@@ -362,8 +362,8 @@ async def test_an_object_that_cannot_be_told_keeps_nobody_else_from_it(bed: Bed,
         await opened(bed)
         await odd("y")
         await bed.cluster.pod("a", node="n1", phase="Running")
-        await until(lambda: _is(bed, (1000, 0)), "the other pod", 30)
+        await until(lambda: _is(bed, (1000, 0)), "the other pod", 60)
         audits = metrics.LIVE._value.get
-        await until(lambda: _is_one(audits), "an audit that does not count them", 30)
+        await until(lambda: _is_one(audits), "an audit that does not count them", 60)
         assert not term.done()
     assert bed.cluster.barriers == 1

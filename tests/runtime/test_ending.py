@@ -24,7 +24,7 @@ async def test_a_task_that_drops_a_cancellation_is_told_again() -> None:
 
     task = asyncio.create_task(stubborn())
     await asyncio.sleep(0)
-    await asyncio.wait_for(end(task), 5)
+    await asyncio.wait_for(end(task), 60)
     assert (task.done(), dropped) == (True, 2)
 
 
@@ -124,9 +124,9 @@ def loads() -> int:
 )
 async def test_what_a_cancelled_task_had_at_hand_goes_with_it(collected_never: None, way: str) -> None:
     owner = Owner(way)
-    await asyncio.wait_for(owner.begun.wait(), 30)
+    await asyncio.wait_for(owner.begun.wait(), 60)
     assert loads() >= 2
-    await asyncio.wait_for(end(owner.task), 30)
+    await asyncio.wait_for(end(owner.task), 60)
     assert owner.task.cancelled()
     assert loads() == 0
 
@@ -154,4 +154,4 @@ async def test_a_coroutine_whose_error_went_to_another_task_too_goes_on() -> Non
     await asyncio.wait({asker}, timeout=30)
     await end(asker)
     go_on.set()
-    assert await asyncio.wait_for(working, 30) == "went on"
+    assert await asyncio.wait_for(working, 60) == "went on"

@@ -103,9 +103,9 @@ async def test_a_dead_holders_role_is_taken_at_once(bus: Bus, tmp_path: Path) ->
     finally:
         other.kill()
     # The first goes on renewing: its process is dead only by the lock. So no lease runs out here.
-    await asyncio.wait_for(waiting, 20)
+    await asyncio.wait_for(waiting, 60)
     assert second.held
-    await asyncio.wait_for(first.lost.wait(), 20)
+    await asyncio.wait_for(first.lost.wait(), 60)
     await first.release()
     assert second.held, "what is no longer ours is not given back"
     await second.release()
@@ -170,7 +170,7 @@ async def test_words_of_presence_that_are_nobodys_do_no_harm(
     await first.stop()
 
 
-async def until_equal(value: Callable[[], object], wanted: object, timeout: float = 20.0) -> None:
+async def until_equal(value: Callable[[], object], wanted: object, timeout: float = 60.0) -> None:
     deadline = asyncio.get_running_loop().time() + timeout
     while value() != wanted:
         assert asyncio.get_running_loop().time() < deadline, (value(), wanted)

@@ -32,7 +32,7 @@ from koord.telemetry.setup import Telemetry
 from koord.telemetry.spans import Spans
 
 
-async def until(condition: Callable[[], Any], what: str, timeout: float = 15.0) -> None:
+async def until(condition: Callable[[], Any], what: str, timeout: float = 60.0) -> None:
     """Poll ``condition`` until it holds."""
     deadline = time.monotonic() + timeout
     while not condition():

@@ -36,7 +36,7 @@ async def in_part(world: Outside, policy: str = "once-satisfied", timeout_s: int
 async def members(world: Outside) -> None:
     for number in range(SIZE):
         await world.pod(f"g{number}", labels={LABEL: "g"})
-    await until(lambda: world.told("g", "GangPartiallyBound"), "the PodGroup is told", 20)
+    await until(lambda: world.told("g", "GangPartiallyBound"), "the PodGroup is told", 60)
 
 
 async def test_left_alone_by_default_and_told_on_pod_and_pod_group(nats_url: str, redis_url: str, cluster: str) -> None:
@@ -52,7 +52,7 @@ async def test_left_alone_by_default_and_told_on_pod_and_pod_group(nats_url: str
             assert note.target.uid == world.groups["default/g"]["metadata"]["uid"]
             await until(lambda: world.phase("g") == "Scheduling", "phase Scheduling")
             # Long after the wait time the bound are still there; then the gang is made whole.
-            await until(lambda: len(world.binds) >= 6, "the missing one is tried again and again", 20)
+            await until(lambda: len(world.binds) >= 6, "the missing one is tried again and again", 60)
             world.decide = lambda bind: "bind"
             await until(lambda: world.node_of("g1"), "whole")
             assert not world.evictions
@@ -64,7 +64,7 @@ async def test_evicted_once_after_the_wait_time(nats_url: str, redis_url: str, c
         await in_part(world, policy)
         async with scheduler(nats_url, redis_url, cluster, EVICT):
             await members(world)
-            await until(lambda: len(world.evictions) == 2, "both are evicted", 20)
+            await until(lambda: len(world.evictions) == 2, "both are evicted", 60)
             assert sorted(evict.target.name for evict in world.evictions) == ["g0", "g2"]
             assert all(evict.target.uid for evict in world.evictions)
             text = "gang default/g: 2 of 3 bound for 1 s, the bound are evicted (coscheduling.partial_gang_action)"
@@ -74,7 +74,7 @@ async def test_evicted_once_after_the_wait_time(nats_url: str, redis_url: str, c
             world.decide = lambda bind: "bind"
             for number in (0, 2):
                 await world.pod(f"g{number}", labels={LABEL: "g"})
-            await until(lambda: all(world.node_of(f"g{number}") for number in range(SIZE)), "whole", 20)
+            await until(lambda: all(world.node_of(f"g{number}") for number in range(SIZE)), "whole", 60)
             assert len(world.evictions) == 2
 
 
@@ -115,7 +115,7 @@ async def test_another_scheduler_knows_it_and_evicts_again_what_a_budget_kept(
         world.refuse_eviction = budget
         world.decide = lambda bind: "drop"
         async with scheduler(nats_url, redis_url, cluster, EVICT):
-            await until(lambda: not world.node_of("g0") and not world.node_of("g2"), "evicted in the end", 20)
+            await until(lambda: not world.node_of("g0") and not world.node_of("g2"), "evicted in the end", 60)
             ids = [evict.id for evict in world.evictions]
             assert len(ids) == len(set(ids)) == 4, ids
 
@@ -143,7 +143,7 @@ async def test_a_member_that_somebody_else_holds_is_asked_for_at_a_steady_pace(
                 await asyncio.sleep(0.05)
             assert not world.binds
             await other.release([Release("other-1-1", held.token)])
-            await until(lambda: world.node_of("p"), "bound", 20)
+            await until(lambda: world.node_of("p"), "bound", 60)
 
 
 def test_while_the_bus_is_away_nobody_is_evicted_and_the_wait_begins_anew() -> None:

@@ -51,7 +51,7 @@ def process(nats_url: str, redis_url: str, cluster: str) -> "Iterator[subprocess
 def kill(child: "subprocess.Popen[bytes]") -> None:
     if child.poll() is None:
         child.send_signal(signal.SIGKILL)
-    child.wait(10)
+    child.wait(60)
 
 
 async def test_killed_while_a_nonstrict_group_waits(nats_url: str, redis_url: str, cluster: str) -> None:

@@ -91,7 +91,7 @@ async def test_two_schedulers_leave_a_gang_what_it_was_not_short_of(
             await world.pod_group("g", 4)
             for number in range(4):
                 await world.pod(f"g{number}", labels={"pod-group.scheduling.sigs.k8s.io": "g"})
-            await until(lambda: world.told("g", "RoomKept"), "room is kept", 30.0)
+            await until(lambda: world.told("g", "RoomKept"), "room is kept", 60.0)
             assert world.told("g", "RoomKept")[0].startswith("room of 3 pods on 3 nodes is kept for ")
             kept = {one.node: one async for one in world.ledger.nominations()}
             assert sorted(kept) == ["n1", "n2", "n3"]
@@ -99,10 +99,10 @@ async def test_two_schedulers_leave_a_gang_what_it_was_not_short_of(
             # Eight, so that each scheduler has some of them.
             for number in range(8):
                 await world.pod(f"s{number}", nodeSelector={"name": f"n{1 + number % 3}"})
-            await until(lambda: all(world.told(f"s{number}") for number in range(8)), "all were refused", 30.0)
+            await until(lambda: all(world.told(f"s{number}") for number in range(8)), "all were refused", 60.0)
             assert not world.bound
             await another.release([Release("another-1", held.token)])
-            await until(lambda: all(world.node_of(f"g{number}") for number in range(4)), "the gang is bound", 30.0)
+            await until(lambda: all(world.node_of(f"g{number}") for number in range(4)), "the gang is bound", 60.0)
             assert not any(world.node_of(f"s{number}") for number in range(8))
             assert [one async for one in world.ledger.nominations()] == []
             assert 'koord_ledger_nomination_total{kind="gang",result="ok"}' in render().decode()
@@ -121,10 +121,10 @@ async def test_a_pod_that_loses_on_its_quota_finds_its_node(nats_url: str, redis
         [held] = await another.claim([ClaimRequest("another-1", (one("x", "n1", quota="q"),), priority=9)])
         async with scheduler(nats_url, redis_url, cluster, FAST), hints(world, "released"):
             await world.pod("p", labels={"quota.scheduling.koordinator.sh/name": "q"})
-            await until(lambda: world.told("p", "RoomKept"), "room is kept", 30.0)
+            await until(lambda: world.told("p", "RoomKept"), "room is kept", 60.0)
             assert "quota/q cpu" in world.told("p", "RoomKept")[0]
             [kept] = [one async for one in world.ledger.nominations()]
             assert kept.name == "p"
             await another.release([Release("another-1", held.token)])
-            await until(lambda: world.node_of("p"), "bound", 30.0)
+            await until(lambda: world.node_of("p"), "bound", 60.0)
             assert [one async for one in world.ledger.nominations()] == []

@@ -85,7 +85,7 @@ async def test_a_gang_that_is_always_refused_takes_room_of_a_lower_rank(
             await world.pod("single", cpu="3")
             for number in range(4):
                 await world.pod(f"g{number}", annotations=gang("g", 4))
-            await until(lambda: len(world.bound) == 4, "the gang is bound", 30.0)
+            await until(lambda: len(world.bound) == 4, "the gang is bound", 60.0)
             assert await another.record("x") is None
 
 

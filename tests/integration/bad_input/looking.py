@@ -108,7 +108,7 @@ def told(up: Up, kind: str, name: str, reason: str, pattern: str, where: str = "
         return [event for event in events(up, kind, name, reason, where) if re.search(pattern, event["message"])]
 
     try:
-        return dict(up.wait(look, f"{kind} {name} is told {reason}: {pattern}", 20)[0])
+        return dict(up.wait(look, f"{kind} {name} is told {reason}: {pattern}", 60)[0])
     except AssertionError as error:
         seen = {(event["reason"], event["message"]) for event in events(up, kind, name, "", where)}
         raise AssertionError(f"{kind} {name}: nothing like {reason}: {pattern}, but {seen}") from error
@@ -130,4 +130,4 @@ def logged(up: Up, *words: str) -> str:
         lines = up.log.read_text(errors="replace").splitlines()
         return [line for line in lines if all(word in line for word in words)]
 
-    return str(up.wait(look, f"the log names {words}", 20)[0])
+    return str(up.wait(look, f"the log names {words}", 60)[0])

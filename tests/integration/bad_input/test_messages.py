@@ -70,7 +70,7 @@ class Answers:
         await self._bus.acks.publish(self._bus.subjects.decision(service, kind), body, header)
 
     async def result(self, service: str, id_: str, count: int = 1) -> list[Result]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 found = [result for who, result in self.heard if (who, result.id) == (service, id_)]
                 if len(found) >= count:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 class Answer(NamedTuple):

@@ -286,7 +286,7 @@ async def test_an_answer_without_end(
     monkeypatch.setattr(transport, "MAX_ANSWER", 4 << 20)
     with pytest.raises(ApiError, match="the answer is larger than 4194304 bytes"):
         await api.create("configmaps", "default", config_map("a"))
-    await asyncio.wait_for(ended.wait(), 30)
+    await asyncio.wait_for(ended.wait(), 60)
 
 
 async def test_a_webhook_that_hangs_takes_nobody_elses_connections(

@@ -37,14 +37,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def kill(server: Server) -> None:
     server.process.send_signal(signal.SIGKILL)
-    server.process.wait(10)
+    server.process.wait(60)
 
 
 def second(tmp_path: Path) -> subprocess.CompletedProcess[str]:
     """A server that is expected not to start."""
     command = [sys.executable, "-m", "koord.localcluster.api", "--dir", str(tmp_path / "other")]
     return subprocess.run(
-        [*command, "--data-dir", str(tmp_path / "data")], capture_output=True, text=True, timeout=30, check=False
+        [*command, "--data-dir", str(tmp_path / "data")], capture_output=True, text=True, timeout=60, check=False
     )
 
 

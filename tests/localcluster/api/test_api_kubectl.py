@@ -131,7 +131,7 @@ def test_get_watch_shows_changes(
 
 
 def _until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not done():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -199,7 +199,7 @@ def test_wait_for_a_condition(kubectl: Kubectl, client: Client, namespace: str, 
         namespace,
         "wait",
         "pod/a",
-        "--timeout=30s",
+        "--timeout=60s",
     ]
     with subprocess.Popen([*command, "--for=condition=Ready"], stdout=subprocess.PIPE, text=True) as waiting:
         client.patch(f"{path}/a/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
@@ -209,7 +209,7 @@ def test_wait_for_a_condition(kubectl: Kubectl, client: Client, namespace: str, 
         assert waiting.wait(30) == 0
     kubectl("apply", "-f", "-", stdin=MANIFEST)
     assert (
-        kubectl("wait", "--for=jsonpath={.spec.suspend}=true", "job/j", "--timeout=10s").stdout
+        kubectl("wait", "--for=jsonpath={.spec.suspend}=true", "job/j", "--timeout=60s").stdout
         == "job.batch/j condition met\n"
     )
 

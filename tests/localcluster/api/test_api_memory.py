@@ -149,7 +149,7 @@ async def test_the_server_tidies_up(plain: Cluster, monkeypatch: pytest.MonkeyPa
     served, tidied = App(plain, "token", "here:1"), asyncio.Event()
     monkeypatch.setattr(served._objects, "tidy", tidied.set)
     task = asyncio.create_task(served.tidy_forever())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await tidied.wait()
     task.cancel()
     await asyncio.wait({task})

@@ -22,7 +22,7 @@ from tests.localcluster.api.rig import Client, Server, pod
 
 
 def _until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not done():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -60,7 +60,7 @@ def test_sigterm_ends_watches_and_the_process(graceful: Server) -> None:
     assert next(events)["type"] == "ADDED"
     graceful.process.send_signal(signal.SIGTERM)
     assert all(event["type"] == "ADDED" for event in events)
-    assert graceful.process.wait(30) == 0
+    assert graceful.process.wait(60) == 0
     assert not graceful.ready_file.exists()
 
 

@@ -19,10 +19,10 @@ async def url() -> AsyncIterator[str]:
         sys.executable, "-m", "koord.localcluster.traces", stdout=asyncio.subprocess.PIPE
     )
     assert child.stdout is not None
-    line = await asyncio.wait_for(child.stdout.readline(), 30)
+    line = await asyncio.wait_for(child.stdout.readline(), 60)
     yield line.decode().strip()
     child.terminate()
-    await asyncio.wait_for(child.wait(), 10)
+    await asyncio.wait_for(child.wait(), 60)
 
 
 async def test_what_a_service_records_can_be_read_back(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
