@@ -1,21 +1,65 @@
-"""The Lease on a real API server: one leader, taken over in time, given up in time."""
+"""The Lease on a real API server: one leader, taken over in time, given up in time.
+
+Time passes when a test says so: a machine that is held up for seconds makes no Lease run out.
+"""
 
 import asyncio
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from koord.gateway import election as module
 from koord.gateway.api import Api
-from koord.gateway.election import LeaseElection
+from koord.gateway.election import MARGIN_S, LeaseElection
 from koord.gateway.kubeconfig import load_access
-from koord.gateway.leanclient import LeanClient
+from koord.gateway.leanclient import LeanClient, Response
 from koord.kube.resources import LEASES
+from koord.runtime.ending import end
 from tests.gateway.conftest import ApiProcess, Kube, until
 
+DURATION_S = 60.0
 
-def election(api: Api, kube: Kube, name: str, duration_s: float = 2.0) -> LeaseElection:
-    return LeaseElection(api, name, namespace=kube.namespace, duration_s=duration_s, renew_s=0.3)
+
+class Clock:
+    """In the place of the module ``time``."""
+
+    def __init__(self) -> None:
+        self.now = 1e9
+
+    def time(self) -> float:
+        return self.now
+
+    monotonic = time
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+def election(api: Api, kube: Kube, name: str) -> LeaseElection:
+    return LeaseElection(api, name, namespace=kube.namespace, duration_s=DURATION_S, renew_s=0.02)
+
+
+class Asked(Api):
+    """Counts what is asked of the API server."""
+
+    def __init__(self, inner: Api) -> None:
+        self._inner = inner
+        self.count = 0
+
+    async def once(self, *arguments: Any, **named: Any) -> Response:
+        answer = await self._inner.once(*arguments, **named)
+        self.count += 1
+        return answer
+
+    async def more(self, count: int = 4) -> None:
+        """Return after so many further answers: two looks, at least, that began later than this."""
+        wanted = self.count + count
+        await until(lambda: self.count >= wanted, "more to be asked")
 
 
 async def holder(kube: Kube) -> str:
@@ -24,42 +68,50 @@ async def holder(kube: Kube) -> str:
     return str(lease["spec"]["holderIdentity"])
 
 
-async def test_one_leads_and_the_other_takes_over_when_it_is_released(api: Api, kube: Kube) -> None:
-    first, second = election(api, kube, "a"), election(api, kube, "b")
+async def test_one_leads_and_the_other_takes_over_when_it_is_released(api: Api, kube: Kube, clock: Clock) -> None:
+    asked = Asked(api)
+    first, second = election(api, kube, "a"), election(asked, kube, "b")
     await asyncio.wait_for(first.acquire(), 60)
     waiting = asyncio.create_task(second.acquire())
-    done, _ = await asyncio.wait([waiting], timeout=2.5)  # longer than the Lease lasts unrenewed
-    assert (not done, first.lost.is_set(), await holder(kube)) == (True, False, "a")
+    for _ in range(3):  # longer, in all, than the Lease lasts unrenewed
+        clock.now += DURATION_S / 2
+        await until(lambda: first._renewed == clock.now, "the Lease is renewed")
+        await asked.more()
+    assert (waiting.done(), first.lost.is_set(), await holder(kube)) == (False, False, "a")
     await first.release()
-    await asyncio.wait_for(waiting, 1.5)
+    await asyncio.wait_for(waiting, 60)  # the clock stands still: it does not wait for the Lease to end
     assert await holder(kube) == "b"
     lease = await kube.get(LEASES.path(kube.namespace, "koord-gateway"))
     assert lease is not None and lease["spec"]["leaseTransitions"] == 1
     await second.release()
 
 
-async def test_a_leader_that_dies_is_followed_within_the_lease(api: Api, kube: Kube) -> None:
-    first, second = election(api, kube, "a"), election(api, kube, "b")
+async def test_a_leader_that_dies_is_followed_within_the_lease(api: Api, kube: Kube, clock: Clock) -> None:
+    asked = Asked(api)
+    first, second = election(api, kube, "a"), election(asked, kube, "b")
     await first.acquire()
-    waiting = asyncio.create_task(second.acquire())
     assert first._keeper is not None
-    first._keeper.cancel()  # as SIGKILL does: no renewal, no release
-    begun = time.monotonic()
+    await end(first._keeper)  # as SIGKILL does: no renewal, no release
+    waiting = asyncio.create_task(second.acquire())
+    await asked.more()
+    clock.now += DURATION_S - 0.1
+    await asked.more()
+    assert not waiting.done()
+    clock.now += 0.2
     await asyncio.wait_for(waiting, 60)
-    assert time.monotonic() - begun < 3.0
     await second.release()
 
 
-async def test_who_can_prove_that_the_leader_died_takes_over_at_once(api: Api, kube: Kube) -> None:
+async def test_who_can_prove_that_the_leader_died_takes_over_at_once(api: Api, kube: Kube, clock: Clock) -> None:
     dead: set[str] = set()
     told: list[bool] = []
-    first = election(api, kube, "a", duration_s=600.0)
+    first = election(api, kube, "a")
     second = LeaseElection(
         api,
         "b",
         namespace=kube.namespace,
-        duration_s=600.0,
-        renew_s=0.3,
+        duration_s=DURATION_S,
+        renew_s=0.02,
         is_dead=dead.__contains__,
         on_standby=lambda: told.append(True),
     )
@@ -70,19 +122,19 @@ async def test_who_can_prove_that_the_leader_died_takes_over_at_once(api: Api, k
     first._keeper.cancel()
     assert not waiting.done() and await holder(kube) == "a"
     dead.add("a")
-    await asyncio.wait_for(waiting, 60)  # the Lease itself would last ten minutes
+    await asyncio.wait_for(waiting, 60)  # the clock stands still
     assert await holder(kube) == "b"
     held = [second.held]
     await second.release()
     assert [*held, second.held] == [True, False]
 
 
-async def test_a_leader_that_slept_through_its_lease_knows_at_once(api: Api, kube: Kube) -> None:
+async def test_a_leader_that_slept_through_its_lease_knows_at_once(api: Api, kube: Kube, clock: Clock) -> None:
     made = election(api, kube, "a")
     held = [made.held]
     await made.acquire()
     held.append(made.held)
-    made._renewed -= 2.0  # as after a sleep: nothing ran, not even the task that renews
+    clock.now += DURATION_S  # as after a sleep: nothing ran, not even the task that renews
     held.append(made.held)
     assert held == [False, True, False]
     assert made.lost.is_set(), "also for whoever waits for the end"
@@ -100,7 +152,7 @@ async def test_a_leader_whose_lease_was_taken_gives_up(api: Api, kube: Kube) -> 
     await first.acquire()
     path = LEASES.path(kube.namespace, "koord-gateway")
     await kube.call("patch", path, {"spec": {"holderIdentity": "thief"}}, "application/merge-patch+json")
-    await asyncio.wait_for(first.lost.wait(), 2)
+    await asyncio.wait_for(first.lost.wait(), 60)
     await first.release()
     assert await holder(kube) == "thief"
 
@@ -110,17 +162,21 @@ def own_api(tmp_path: Path) -> "ApiProcess":
     return ApiProcess(tmp_path)
 
 
-async def test_without_the_api_server_the_role_is_given_up_before_it_can_be_taken(own_api: ApiProcess) -> None:
+async def test_without_the_api_server_the_role_is_given_up_before_it_can_be_taken(
+    own_api: ApiProcess, clock: Clock
+) -> None:
     await asyncio.to_thread(own_api.start)
     access = await load_access(own_api.kubeconfig)
     client = LeanClient(access, connections=1, timeout_s=1.0)
-    made = LeaseElection(Api(client, access), "a", duration_s=2.0, renew_s=0.3)
+    made = LeaseElection(Api(client, access), "a", duration_s=DURATION_S, renew_s=0.02)
     try:
         await asyncio.wait_for(made.acquire(), 60)
         own_api.kill()
-        begun = time.monotonic()
+        clock.now = made._renewed + DURATION_S - MARGIN_S - 0.01
+        held = [made.held]
+        clock.now += 0.02
         await asyncio.wait_for(made.lost.wait(), 60)
-        assert time.monotonic() - begun < 2.0
+        assert [*held, made.held] == [True, False]
     finally:
         own_api.kill()
         await client.close()
