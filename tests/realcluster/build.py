@@ -5,6 +5,9 @@ appears whole or not at all, so a second run finds it and has nothing to do. `bi
 present modules. etcd and kube-apiserver are the least that counts; another program that does not build is reported with
 its error and the rest goes on.
 
+A release such as `1.30.14` in the place of a module's name is built too, into a folder of its own,
+with a module file that is written first (`tests.realcluster.modules`).
+
 Exit codes: 0 built (or there already), 1 something needed did not build, 2 Go is missing or too old.
 """
 
@@ -20,100 +23,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from tests.realcluster import modules
+from tests.realcluster.programs import MODULES, RELEASE, Extra, Module, Program, release
+
 ROOT = Path(__file__).parents[2]
-GO = Path(__file__).parent / "go"
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A main package of a module; `name` is the binary's, `module` the required module if it is another one's."""
-
-    name: str
-    package: str
-    module: str = ""
-    needed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Extra:
-    """Files of a required module's source that go beside the binaries: in a folder, or joined into one YAML file."""
-
-    name: str
-    module: str
-    files: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Module:
-    """A folder below `go/`: what is built of it, and the required module that it is about.
-
-    Programs made of Kubernetes' parts tell Kubernetes' version (`tells_kubernetes`). They are linked into the folder
-    `place`, with the programs `borrows` of `bin`.
-    """
-
-    name: str
-    about: str
-    programs: tuple[Program, ...]
-    tells_kubernetes: bool = True
-    extras: tuple[Extra, ...] = ()
-    place: str = "bin"
-    borrows: tuple[str, ...] = ()
-
-
-MODULES = (
-    Module(
-        "kubernetes",
-        "k8s.io/kubernetes",
-        (
-            Program("etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", needed=True),
-            Program("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", needed=True),
-            Program("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
-            Program("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
-        ),
-    ),
-    Module(
-        "kwok",
-        "sigs.k8s.io/kwok",
-        (Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),),
-        tells_kubernetes=False,
-        extras=(
-            Extra(
-                "kwok-stages.yaml",
-                "sigs.k8s.io/kwok",
-                (
-                    "kustomize/stage/node/fast/node-initialize.yaml",
-                    "kustomize/stage/node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
-                    "kustomize/stage/pod/fast/pod-ready.yaml",
-                    "kustomize/stage/pod/fast/pod-complete.yaml",
-                    "kustomize/stage/pod/fast/pod-delete.yaml",
-                ),
-            ),
-        ),
-    ),
-    Module(
-        "koordinator",
-        "github.com/koordinator-sh/koordinator",
-        (Program("koord-scheduler", "github.com/koordinator-sh/koordinator/cmd/koord-scheduler"),),
-        extras=(
-            Extra("koordinator-crds", "github.com/koordinator-sh/koordinator", ("config/crd/bases/*.yaml",)),
-            Extra(
-                "koordinator-scheduler-config.yaml",
-                "github.com/koordinator-sh/koordinator",
-                ("config/manager/scheduler-config.yaml",),
-            ),
-        ),
-    ),
-    # A small program of ours around the parsers of Prometheus and the collector, for tests of deploy/.
-    Module(
-        "configcheck",
-        "github.com/prometheus/prometheus",
-        (Program("configcheck", "koord.sh/tests/configcheck"),),
-        tells_kubernetes=False,
-    ),
-)
+SOURCES = "modules"
+"""The folder of the cache with module files that were made for a release."""
+API = "kube-apiserver"
 
 
 class GoMissing(Exception):
@@ -122,22 +40,6 @@ class GoMissing(Exception):
 
 class BuildError(Exception):
     """The go command failed; carries the end of what it said."""
-
-
-OLDEST = Module(
-    "oldest",
-    "k8s.io/kubernetes",
-    (
-        Program("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", needed=True),
-        Program("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
-        Program("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
-    ),
-    place="oldest",
-    borrows=("etcd",),
-)
-"""The oldest release that builds with the Go that the newest one needs; built only when asked for by name."""
-
-ALL = (*MODULES, OLDEST)
 
 
 def cache() -> Path:
@@ -182,7 +84,7 @@ def go_version(needed: tuple[int, ...]) -> str:
 
 def needed_go(module: Module) -> tuple[int, ...]:
     """The `go` line of a module file."""
-    line = re.search(r"^go (\d[\d.]*)$", (GO / module.name / "go.mod").read_text(), re.MULTILINE)
+    line = re.search(r"^go (\d[\d.]*)$", (module.source / "go.mod").read_text(), re.MULTILINE)
     if line is None:
         raise BuildError(f"{module.name}: go.mod has no go line")
     return tuple(int(part) for part in line[1].split("."))
@@ -191,7 +93,7 @@ def needed_go(module: Module) -> tuple[int, ...]:
 def required_version(module: Module, path: str = "") -> str:
     """The version that the module file requires of `path`, by default of what it is about."""
     path = path or module.about
-    text = (GO / module.name / "go.mod").read_text()
+    text = (module.source / "go.mod").read_text()
     found = re.search(rf"^(?:require )?\s*{re.escape(path)} (v\S+)", text, re.MULTILINE)
     if found is None:
         raise BuildError(f"{module.name}: go.mod does not require {path}")
@@ -219,7 +121,7 @@ def flags(module: Module) -> list[str]:
 def key(module: Module, version: str) -> str:
     """Names the folder of a build: changes with all that decides its content, a source of ours included."""
     digest = hashlib.sha256(repr((module.programs, module.extras, version, flags(module))).encode())
-    for file in sorted((GO / module.name).iterdir()):
+    for file in sorted(module.source.iterdir()):
         digest.update(file.read_bytes())
     return f"{module.name}-{required_version(module)}-{digest.hexdigest()[:16]}"
 
@@ -247,8 +149,13 @@ def build(module: Module, version: str) -> list[str]:
             _say(program.name, required_version(module, program.module), "there")
     for file in place.iterdir():
         _link(module, file)
-    for name in module.borrows:
-        _link(module, cache() / (folder() / name).readlink().relative_to(".."))
+    for name in (*module.needs, *module.borrows):
+        lent = folder() / name
+        if lent.exists():
+            _link(module, cache() / lent.readlink().relative_to("..") if lent.is_symlink() else lent)
+        elif name in module.needs:
+            _say(name, "", "NOT THERE: borrowed of what `make realcluster` builds")
+            missing.append(name)
     return missing
 
 
@@ -256,7 +163,7 @@ def _program(module: Module, program: Program, parts: Path, missing: list[str]) 
     begun = time.monotonic()
     version = required_version(module, program.module)
     try:
-        go("build", *flags(module), "-o", str(parts / program.name), program.package, where=GO / module.name)
+        go("build", *flags(module), "-o", str(parts / program.name), program.package, where=module.source)
     except BuildError as error:
         _say(program.name, version, f"NOT BUILT: {error}")
         if program.needed:
@@ -268,7 +175,7 @@ def _program(module: Module, program: Program, parts: Path, missing: list[str]) 
 
 def _extra(module: Module, extra: Extra, parts: Path) -> bool:
     try:
-        told = json.loads(go("list", "-m", "-json", extra.module, where=GO / module.name))
+        told = json.loads(go("list", "-m", "-json", extra.module, where=module.source))
     except BuildError as error:
         _say(extra.name, "", f"NOT MADE: {error}")
         return False
@@ -298,15 +205,18 @@ def _link(module: Module, file: Path) -> None:
 
 
 def _sweep(version: str) -> None:
-    """Drop builds of module files that are no more, each a few hundred megabytes."""
-    kept = {module.place for module in ALL} | {f"{module.name}-incomplete" for module in ALL}
-    kept |= {key(module, version) for module in ALL}
+    """Drop builds of module files that are no more, each a few hundred megabytes; releases asked for by name stay."""
+    kept = {key(module, version) for module in MODULES} | {f"{module.name}-incomplete" for module in MODULES}
+    places = [place for place in cache().iterdir() if place == folder() or RELEASE.fullmatch(place.name)]
+    kept |= {place.name for place in places} | {SOURCES}
+    kept |= {(place / API).readlink().parts[1] for place in places if (place / API).is_symlink()}
     for place in cache().iterdir():
         if place.is_dir() and place.name not in kept:
             shutil.rmtree(place, ignore_errors=True)
-    for link in folder().iterdir():
-        if not link.exists():
-            link.unlink()
+    for place in places:
+        for link in place.iterdir():
+            if not link.exists():
+                link.unlink()
 
 
 def _say(name: str, version: str, what: str) -> None:
@@ -315,15 +225,18 @@ def _say(name: str, version: str, what: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build what was asked for, by default all modules; the exit code."""
+    names = [one.name for one in MODULES]
     parser = argparse.ArgumentParser(description="Build a real control plane for the tests.")
-    parser.add_argument("modules", nargs="*", metavar="module", help="of " + ", ".join(one.name for one in ALL))
+    parser.add_argument(
+        "modules", nargs="*", metavar="module", help=f"of {', '.join(names)}; or a release of Kubernetes as 1.30.14"
+    )
     chosen = parser.parse_args(arguments).modules
-    unknown = [name for name in chosen if name not in {module.name for module in ALL}]
+    unknown = [name for name in chosen if name not in names and not RELEASE.fullmatch(name)]
     if unknown:
         parser.error(f"no such module: {', '.join(unknown)}")
-    modules = [module for module in ALL if module.name in chosen or (not chosen and module in MODULES)]
+    wanted = [module for module in MODULES if module.name in chosen or not chosen]
     try:
-        version = go_version(max(needed_go(module) for module in modules))
+        version = go_version(max(needed_go(module) for module in wanted or MODULES[:1]))
     except GoMissing as missing:
         print(missing, file=sys.stderr)
         return 2
@@ -331,13 +244,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with (cache() / "lock").open("w") as lock:
         # Held until this process ends: a second one waits, and finds what the first has built.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        failed = [name for module in modules for name in build(module, version)]
+        failed = [name for module in wanted for name in build(module, version)]
+        for name in chosen:
+            if RELEASE.fullmatch(name):
+                failed += _release(name, version)
         if not chosen:
             _sweep(version)
     if failed:
         print(f"no real control plane without {' and '.join(failed)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _release(name: str, version: str) -> list[str]:
+    """Write the module of a release if it is not there, and build it; what is needed and could not be built."""
+    source = cache() / SOURCES / name
+    if not (source / "go.sum").is_file():
+        try:
+            with tempfile.TemporaryDirectory(dir=cache(), prefix=f"{name}.") as made:
+                written = Path(made, name)
+                modules.write(written, f"v{name}")
+                source.parent.mkdir(exist_ok=True)
+                shutil.rmtree(source, ignore_errors=True)
+                written.rename(source)
+        except (RuntimeError, OSError) as error:
+            _say("Kubernetes", f"v{name}", f"NOT BUILT: {error}")
+            return [API]
+    return build(release(name, source), version)
 
 
 if __name__ == "__main__":

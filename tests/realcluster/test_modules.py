@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.realcluster import binaries, build, modules
+from tests.realcluster import binaries, build, modules, programs
 
 
 def required(name: str) -> dict[str, str]:
@@ -22,20 +22,18 @@ def replaced(name: str) -> dict[str, str]:
 
 
 def _lines(name: str) -> list[str]:
-    return (build.GO / name / "go.mod").read_text().splitlines()
+    return (programs.GO / name / "go.mod").read_text().splitlines()
 
 
-@pytest.mark.parametrize("module", build.ALL, ids=lambda module: module.name)
-def test_every_program_is_a_tool_of_its_module(module: build.Module) -> None:
-    text = (build.GO / module.name / "go.mod").read_text()
+@pytest.mark.parametrize("module", programs.MODULES, ids=lambda module: module.name)
+def test_every_program_is_a_tool_of_its_module(module: programs.Module) -> None:
+    text = (programs.GO / module.name / "go.mod").read_text()
     tools = set(re.findall(r"^(?:tool |\t)([^\s(]+)$", text, re.MULTILINE))
     assert tools == {program.package for program in module.programs}
     assert required(module.name)[module.about]
 
 
-@pytest.mark.parametrize(
-    ("name", "unserved"), [("kubernetes", set()), ("koordinator", {"k8s.io/externaljwt"}), ("oldest", set())]
-)
+@pytest.mark.parametrize(("name", "unserved"), [("kubernetes", set()), ("koordinator", {"k8s.io/externaljwt"})])
 def test_the_staging_modules_are_of_the_release(name: str, unserved: set[str]) -> None:
     """All that k8s.io/kubernetes requires at v0.0.0 is replaced, and by the release that goes with it."""
     kubernetes = required(name)["k8s.io/kubernetes"]
@@ -59,9 +57,9 @@ async def test_no_replace_of_the_release_is_missing(tmp_path: Path) -> None:
 def test_every_module_file_is_tidy_enough_to_build_read_only() -> None:
     """With -mod=readonly go list fails when a requirement or a hash is missing."""
     _needs_a_build()
-    for module in build.MODULES:
+    for module in programs.MODULES:
         packages = [program.package for program in module.programs]
-        listed = build.go("list", "-deps", "-json=ImportPath,Error", *packages, where=build.GO / module.name)
+        listed = build.go("list", "-deps", "-json=ImportPath,Error", *packages, where=programs.GO / module.name)
         assert '"Error"' not in listed
 
 
@@ -69,7 +67,7 @@ def test_the_build_says_in_one_line_that_go_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    newest = ".".join(map(str, max(build.needed_go(module) for module in build.MODULES)))
+    newest = ".".join(map(str, max(build.needed_go(module) for module in programs.MODULES)))
     assert build.main([]) == 2
     assert capsys.readouterr().err == (
         f"a real control plane is built with go{newest} or later, and Go is not installed: no go in PATH\n"

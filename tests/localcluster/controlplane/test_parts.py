@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from koord.localcluster.controlplane.authority import Authority
-from koord.localcluster.controlplane.binaries import default_folder
+from koord.localcluster.controlplane.binaries import default_folder, release
+from koord.localcluster.controlplane.clients import scheduler_config_version
 from koord.localcluster.controlplane.frontdoor import FrontDoor
 from koord.localcluster.controlplane.kubeconfigs import certificate_user, write_kubeconfig
 from koord.localcluster.controlplane.part import steady_port
@@ -144,3 +145,17 @@ def test_the_binaries_are_looked_for_where_they_were_named(tmp_path: Path, monke
     monkeypatch.delenv("CONTROLPLANE_BIN")
     monkeypatch.setenv("REALCLUSTER_CACHE", str(tmp_path / ".realcluster"))
     assert default_folder() == built
+
+
+def test_a_program_tells_its_release_and_with_it_the_configuration_that_it_knows(tmp_path: Path) -> None:
+    program = tmp_path / "kube-scheduler"
+    program.write_text("#!/bin/sh\necho Kubernetes v1.24.17\n")
+    program.chmod(0o700)
+    assert release(program) == (1, 24)
+    versions = [scheduler_config_version(one).rpartition("/")[2] for one in ((1, 24), (1, 25), (1, 37))]
+    assert versions == ["v1beta3", "v1", "v1"]
+    program.write_text("#!/bin/sh\necho no such flag >&2\nexit 1\n")
+    with pytest.raises(ServerError, match=r"kube-scheduler --version tells no release: 'no such flag"):
+        release(program)
+    with pytest.raises(ServerError, match=r"^absent: "):
+        release(tmp_path / "absent")

@@ -1,6 +1,8 @@
-"""Where the binaries of a control plane are found when nobody says."""
+"""Where the binaries of a control plane are found when nobody says, and of which release they are."""
 
 import os
+import re
+import subprocess
 from pathlib import Path
 
 from koord.localcluster.servers import ServerError
@@ -30,3 +32,15 @@ def _checked(folder: Path, hint: str) -> Path:
     if missing:
         raise ServerError(f"no real control plane: {' and '.join(missing)} not there ({hint})")
     return folder
+
+
+def release(program: Path) -> tuple[int, int]:
+    """The release of Kubernetes that a program says it is made of: (1, 37); runs it. `ServerError` if it tells none."""
+    try:
+        done = subprocess.run([program, "--version"], check=False, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ServerError(f"{program.name}: {error}") from None
+    found = re.match(r"Kubernetes v(\d+)\.(\d+)\.", done.stdout)
+    if found is None:
+        raise ServerError(f"{program.name} --version tells no release: {(done.stdout + done.stderr)[:200]!r}")
+    return int(found[1]), int(found[2])

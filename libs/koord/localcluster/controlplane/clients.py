@@ -21,6 +21,11 @@ NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 _QPS = 5000
 
 
+def scheduler_config_version(release: tuple[int, int]) -> str:
+    """The apiVersion of a KubeSchedulerConfiguration that a release knows: v1 since 1.25, v1beta3 until 1.28."""
+    return "kubescheduler.config.k8s.io/" + ("v1" if release >= (1, 25) else "v1beta3")
+
+
 class ControllerManager(Part):
     """kube-controller-manager, with every controller that it has by default."""
 

@@ -22,7 +22,14 @@ import yaml
 
 from koord.localcluster.controlplane.apiserver import ApiServer
 from koord.localcluster.controlplane.authority import ADMIN_GROUP, Authority
-from koord.localcluster.controlplane.clients import NO_FIELDS, ControllerManager, Kwok, Scheduler
+from koord.localcluster.controlplane.binaries import release
+from koord.localcluster.controlplane.clients import (
+    NO_FIELDS,
+    ControllerManager,
+    Kwok,
+    Scheduler,
+    scheduler_config_version,
+)
 from koord.localcluster.controlplane.etcd import Etcd
 from koord.localcluster.controlplane.frontdoor import FrontDoor
 from koord.localcluster.controlplane.kubeconfigs import certificate_user, write_kubeconfig
@@ -230,6 +237,7 @@ class ControlPlane:
         return {"profiles": deployed["profiles"]}
 
     async def _scheduler(self, program: str, kubeconfig: Path, config: Mapping[str, Any], flags: Flags) -> Scheduler:
+        made_of = await asyncio.to_thread(release, binary(self.binaries, program))
         part = Scheduler(
             self.binaries,
             program,
@@ -237,7 +245,7 @@ class ControlPlane:
             keys=self.authority.server(program),
             directory=self._room(program),
             tls=self.tls(),
-            config=config,
+            config={"apiVersion": scheduler_config_version(made_of), **config},
             flags=flags,
         )
         return await self._begin(part)
