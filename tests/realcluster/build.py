@@ -154,7 +154,7 @@ def build(module: Module, version: str) -> list[str]:
         if lent.exists():
             _link(module, cache() / lent.readlink().relative_to("..") if lent.is_symlink() else lent)
         elif name in module.needs:
-            _say(name, "", "NOT THERE: borrowed of what `make realcluster` builds")
+            print(f"{name}: NOT THERE, it is borrowed of what make realcluster builds", flush=True)
             missing.append(name)
     return missing
 

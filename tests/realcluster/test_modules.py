@@ -108,6 +108,38 @@ def test_a_program_that_does_not_build_is_told_and_the_rest_goes_on(
     assert (build.folder() / "kube-scheduler").read_text() == "kube-scheduler\n"
 
 
+def test_another_release_is_built_by_its_number_and_stays(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Into a folder of its own, with the newest one's etcd; `make realcluster` leaves it alone."""
+    go, cache = tmp_path / "path" / "go", tmp_path / "cache"
+    source = cache / build.SOURCES / "1.30.14"
+    for folder in (go.parent, source):
+        folder.mkdir(parents=True)
+    go.write_text(_FAKE_GO)
+    go.chmod(0o700)
+    # As it is after a first time; the first time it is written with what the module proxy tells.
+    (source / "go.mod").write_text("go 1.26.0\n\nrequire k8s.io/kubernetes v1.30.14\n")
+    (source / "go.sum").touch()
+    monkeypatch.setenv("PATH", f"{go.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("REALCLUSTER_CACHE", str(cache))
+    assert build.main(["1.30.14"]) == 1
+    assert "etcd: NOT THERE, it is borrowed of what make realcluster builds\n" in capsys.readouterr().out
+    assert build.main(["kubernetes", "1.30.14"]) == 0
+    assert "kube-apiserver v1.30.14: there\n" in capsys.readouterr().out
+    (cache / "kubernetes-v1.36.0-before").mkdir()
+    build.main([])
+    place = cache / "1.30.14"
+    assert {link.name: link.read_text() for link in place.iterdir()} == {
+        name: f"{name}\n" for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+    }
+    assert {link.readlink().parts[1].partition("-v")[0] for link in place.iterdir()} == {"1.30.14", "kubernetes"}
+    assert not (cache / "kubernetes-v1.36.0-before").exists()
+    with pytest.raises(SystemExit):
+        build.main(["1.30"])
+    assert "no such module: 1.30" in capsys.readouterr().err
+
+
 _FAKE_GO = """#!/bin/sh
 if [ "$1" = env ]; then echo go1.99.0; exit; fi
 while [ "$1" != -o ]; do shift; done
