@@ -152,20 +152,25 @@ async def test_what_a_predecessor_wrote_over_newer_states_is_put_right(
 ) -> None:
     monkeypatch.setattr(module, "LOOK_S", 0.1)
     old = await kube.pod("pod")
+    states: list[Any] = []
     async with await Bus.connect(nats_url, cluster, "one") as bus, standing_by(bus, access) as made:
-        cache = StateCache(bus, PODS, msgspec.Raw)
+        path, key = PODS.path(kube.namespace, "pod"), f"{kube.namespace}/pod"
+
+        def see(change: Any) -> None:
+            if change.key == key:
+                states.append(json.loads(bytes(change.new)))
+
+        cache = StateCache(bus, PODS, msgspec.Raw, on_change=see)
         await cache.start()
         async with leading(made):
             await asyncio.wait_for(cache.synced(), 60)
-            path, key = PODS.path(kube.namespace, "pod"), f"{kube.namespace}/pod"
             body = {"metadata": {"labels": {"changed": "yes"}}}
             new = await kube.call("patch", path, body, "application/merge-patch+json")
-            await until(lambda: json.loads(bytes(cache.items[key])) == new, "the new state")
+            await until(lambda: states[-1] == new, "the new state")
             # A gateway that slept goes on and publishes what it had read before.
             epoch = made._publisher.epoch
             subject = bus.subjects.state(PODS.token, kube.namespace, "pod")
             header = ("Koord", f"MODIFIED {old['metadata']['resourceVersion']} {epoch}")
             await bus.publish_acked(subject, json.dumps(old).encode(), header)
-            await until(lambda: json.loads(bytes(cache.items[key])) == old, "the old state")
-            await until(lambda: json.loads(bytes(cache.items[key])) == new, "the new state again")
+            await until(lambda: states[-2:] == [old, new], "the old state, and the new one again")
         await cache.close()

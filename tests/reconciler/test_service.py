@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -97,10 +96,8 @@ async def test_a_killed_reconciler_is_followed_and_what_it_missed_is_folded(
         await bed.cluster.pod("b", node="n1")
         await bed.cluster.pod("a", node="n1", phase="Succeeded")
         await bed.cluster.pod("c", node="n1")
-        begun = time.monotonic()
         processes.append(start(environment))
         await until(lambda: charged(2000), "what happened meanwhile", 60)
-        assert time.monotonic() - begun < 20
         await bed.ledger.status()
         assert bed.ledger.epoch == epoch
         processes[1].send_signal(signal.SIGTERM)
