@@ -66,7 +66,7 @@ class Server(abc.ABC):
     name: str
 
     def __init__(
-        self, binary: Path, *, directory: Path | None = None, port: int = 0, start_timeout_s: float = 15.0
+        self, binary: Path, *, directory: Path | None = None, port: int = 0, start_timeout_s: float = 60.0
     ) -> None:
         self.binary = binary
         self.port = port
@@ -238,7 +238,7 @@ class NatsServer(Server):
         *,
         directory: Path | None = None,
         port: int = 0,
-        start_timeout_s: float = 15.0,
+        start_timeout_s: float = 60.0,
         binary: Path | None = None,
     ) -> None:
         super().__init__(
@@ -312,7 +312,7 @@ class RedisServer(Server):
         *,
         directory: Path | None = None,
         port: int = 0,
-        start_timeout_s: float = 15.0,
+        start_timeout_s: float = 60.0,
         binary: Path | None = None,
         persistent: bool = False,
     ) -> None:

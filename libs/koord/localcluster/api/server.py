@@ -36,7 +36,7 @@ from koord.localcluster.api.privatefiles import write_private
 from koord.localcluster.api.store import decode
 
 _BACKLOG = 1024
-_START_SECONDS = 15.0
+_START_SECONDS = 60.0
 _PORT_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
