@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from koord.localcluster.servers import NatsServer, RedisServer
+from tests.realcluster import since
 from tests.realcluster.fixtures import control_plane, make_control_plane, own_control_plane
 
 __all__ = ["control_plane", "make_control_plane", "own_control_plane"]
@@ -26,6 +27,11 @@ settings.register_profile("koord", deadline=None)
 settings.load_profile("koord")
 
 _numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What holds since a release is not asked of an older one."""
+    since.mark(items)
 
 
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -7,7 +7,7 @@ import pytest
 from tests.realcluster import binaries
 
 _HERE = Path(__file__).parent
-_NEEDS_NONE = {"test_modules.py"}
+_NEEDS_NONE = {"test_modules.py", "test_since.py"}
 
 
 def _why_not() -> str | None:

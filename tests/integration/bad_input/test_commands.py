@@ -17,7 +17,7 @@ from tests.integration.conftest import Up
 
 pytestmark = pytest.mark.slow
 
-TEST_SETTINGS = ("CONFORMANCE", "REALCLUSTER", "REAL_KUBECONFIG", "CONTROLPLANE_BIN")
+TEST_SETTINGS = ("CONFORMANCE", "REALCLUSTER", "REAL_KUBECONFIG", "CONTROLPLANE_BIN", "CONFORMANCE_SINCE")
 
 
 def cli(up: Up, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
