@@ -32,6 +32,8 @@ _PATCH_TYPES = {
     "strategic": "application/strategic-merge-patch+json",
 }
 _PAGE = 500
+# Kubernetes 1.24.0 to 1.24.2 lose objects of smaller pages with a selector (docs/compatibility.md).
+_SELECTING_PAGE = 2048
 _MAX_LINE = 16 * 1024 * 1024
 _TYPES: dict[str, EventType] = {"ADDED": "ADDED", "MODIFIED": "MODIFIED", "DELETED": "DELETED", "BOOKMARK": "BOOKMARK"}
 
@@ -178,7 +180,8 @@ class HttpClusterApi:
         self, resource: str, namespace: str | None, label_selector: str | None, field_selector: str | None
     ) -> tuple[_RawObjects, str]:
         path = await self._path(resource, namespace)
-        query = _query(label_selector, field_selector) | {"limit": str(_PAGE)}
+        query = _query(label_selector, field_selector)
+        query["limit"] = str(_SELECTING_PAGE if query else _PAGE)
         items: _RawObjects = []
         while True:
             page = _list.decode(await self._request("GET", path, query=query))
