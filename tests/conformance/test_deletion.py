@@ -377,19 +377,21 @@ async def bound(client: Client, namespace: str, node: str, name: str, **metadata
 
 async def test_a_bound_pod_keeps_its_grace_and_it_only_gets_shorter(client: Client, namespace: str, node: str) -> None:
     path = await bound(client, namespace, node, "a")
+    # Pods have a generation since Kubernetes 1.34.
+    marked = 2 if "generation" in (await client.get(path)).body["metadata"] else None
 
-    async def grace(options: dict[str, Any] | None = None) -> tuple[int, int]:
+    async def grace(options: dict[str, Any] | None = None) -> tuple[int, int | None]:
         metadata = (await client.delete(path, options)).body["metadata"]
-        return metadata["deletionGracePeriodSeconds"], metadata["generation"]
+        return metadata["deletionGracePeriodSeconds"], metadata.get("generation")
 
-    assert await grace({"dryRun": ["All"]}) == (30, 2)
-    assert await grace({"gracePeriodSeconds": 20}) == (20, 2)
-    assert await grace({"gracePeriodSeconds": 40}) == (20, 2)
-    assert await grace() == (20, 2)
-    assert await grace({"propagationPolicy": "Foreground"}) == (20, 2)
-    assert await grace({"gracePeriodSeconds": 10}) == (10, 2)
-    assert await grace({"gracePeriodSeconds": -3}) == (1, 2)
-    assert await grace({"gracePeriodSeconds": 0}) == (0, 2)
+    assert await grace({"dryRun": ["All"]}) == (30, marked)
+    assert await grace({"gracePeriodSeconds": 20}) == (20, marked)
+    assert await grace({"gracePeriodSeconds": 40}) == (20, marked)
+    assert await grace() == (20, marked)
+    assert await grace({"propagationPolicy": "Foreground"}) == (20, marked)
+    assert await grace({"gracePeriodSeconds": 10}) == (10, marked)
+    assert await grace({"gracePeriodSeconds": -3}) == (1, marked)
+    assert await grace({"gracePeriodSeconds": 0}) == (0, marked)
     assert (await client.get(path)).status == 404
 
 
@@ -398,8 +400,14 @@ async def test_a_pod_that_nobody_runs_goes_at_once(client: Client, namespace: st
     await client.post(path, pod("a"))
     last = (await client.delete(f"{path}/a")).body
     assert last["kind"] == "Pod" and last["metadata"]["deletionGracePeriodSeconds"] == 0
-    assert last["metadata"]["generation"] == 2
     assert (await client.get(f"{path}/a")).status == 404
+
+
+@pytest.mark.since("1.34", "pods have a generation")
+async def test_a_pod_has_a_generation(client: Client, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    assert (await client.post(path, pod("a"))).body["metadata"]["generation"] == 1
+    assert (await client.delete(f"{path}/a")).body["metadata"]["generation"] == 2
 
 
 async def test_grace_and_finalizers_are_both_waited_for(client: Client, namespace: str, node: str) -> None:

@@ -112,6 +112,15 @@ async def test_without_a_budget_an_eviction_is_a_deletion(pods: Pods, node: str)
     assert (await pods.evict("b")).status == 201
     evicted = (await pods.client.get(f"{pods.pods}/b")).body
     assert evicted["metadata"]["deletionGracePeriodSeconds"] == 30
+    again = await pods.evict("b", {"gracePeriodSeconds": 0})
+    assert again.status == 201 and not await pods.is_there("b")
+
+
+@pytest.mark.since("1.26", "the condition DisruptionTarget")
+async def test_an_evicted_pod_says_so(pods: Pods, node: str) -> None:
+    await pods.make("b", node=node)
+    assert (await pods.evict("b")).status == 201
+    evicted = (await pods.client.get(f"{pods.pods}/b")).body
     conditions = {item["type"]: item for item in evicted["status"]["conditions"]}
     target = conditions["DisruptionTarget"]
     del target["lastTransitionTime"]
@@ -122,8 +131,6 @@ async def test_without_a_budget_an_eviction_is_a_deletion(pods: Pods, node: str)
         "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting",
     }
-    again = await pods.evict("b", {"gracePeriodSeconds": 0})
-    assert again.status == 201 and not await pods.is_there("b")
 
 
 async def test_what_an_eviction_says_is_checked(pods: Pods) -> None:
@@ -251,10 +258,17 @@ async def test_pods_that_are_not_ready(pods: Pods) -> None:
     assert (await pods.client.patch(path, {"spec": {"minAvailable": 3}})).status == 200
     await pods.counted("one", desiredHealthy=3, disruptionsAllowed=0)
     assert refused(await pods.evict("worse"), "The disruption budget one needs 3 healthy pods and has 1 currently")
+
+
+@pytest.mark.since("1.27", "unhealthyPodEvictionPolicy")
+async def test_pods_that_are_not_ready_may_be_let_go(pods: Pods) -> None:
+    await pods.make("bad", ready=False)
+    await pods.budget("one", {"currentHealthy": 0, "disruptionsAllowed": 0}, minAvailable=3)
+    assert refused(await pods.evict("bad"), "The disruption budget one needs 3 healthy pods and has 0 currently")
     policy = {"spec": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}}
-    assert (await pods.client.patch(path, policy)).status == 200
+    assert (await pods.client.patch(f"{pods.budgets}/one", policy)).status == 200
     await pods.counted("one", desiredHealthy=3)
-    assert (await pods.evict("worse")).status == 201
+    assert (await pods.evict("bad")).status == 201
 
 
 async def scaled(pods: Pods, replicas: int) -> dict[str, Any]:
