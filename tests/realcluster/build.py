@@ -149,13 +149,20 @@ def build(module: Module, version: str) -> list[str]:
             _say(program.name, required_version(module, program.module), "there")
     for file in place.iterdir():
         _link(module, file)
-    for name in (*module.needs, *module.borrows):
-        lent = folder() / name
-        if lent.exists():
-            _link(module, cache() / lent.readlink().relative_to("..") if lent.is_symlink() else lent)
-        elif name in module.needs:
-            print(f"{name}: NOT THERE, it is borrowed of what make realcluster builds", flush=True)
-            missing.append(name)
+    if folder(module) != folder():
+        missing += _borrow(module, {file.name for file in place.iterdir()})
+    return missing
+
+
+def _borrow(module: Module, own: set[str]) -> list[str]:
+    """Link what `bin` has and the module does not make; what it needs of that and is not there."""
+    lent = [entry for entry in sorted(folder().iterdir()) if entry.exists()] if folder().is_dir() else []
+    for entry in lent:
+        if entry.name not in own:
+            _link(module, cache() / entry.readlink().relative_to("..") if entry.is_symlink() else entry)
+    missing = [name for name in module.needs if name not in {entry.name for entry in lent}]
+    for name in missing:
+        print(f"{name}: NOT THERE, it is borrowed of what make realcluster builds", flush=True)
     return missing
 
 

@@ -33,7 +33,7 @@ class Module:
     """A folder with a go.mod, by default the one below `go/`: what is built of it, the required module it is about.
 
     Programs made of Kubernetes' parts tell Kubernetes' version (`tells_kubernetes`). They are linked into the folder
-    `place`, with those of `borrows` that `bin` has; it must have `needs`.
+    `place`, beside what else `bin` has, of which it must have `needs`.
     """
 
     name: str
@@ -43,7 +43,6 @@ class Module:
     extras: tuple[Extra, ...] = ()
     place: str = "bin"
     needs: tuple[str, ...] = ()
-    borrows: tuple[str, ...] = ()
     written: Path | None = None
 
     @property
@@ -117,12 +116,5 @@ def release(name: str, source: Path) -> Module:
         tuple(program for program in newest.programs if not program.module),
         place=name,
         needs=("etcd",),
-        borrows=(
-            "kwok",
-            "kwok-stages.yaml",
-            "koord-scheduler",
-            "koordinator-scheduler-config.yaml",
-            "koordinator-crds",
-        ),
         written=source,
     )
