@@ -17,7 +17,8 @@ def test_newer():
 def test_older():
     pass
 
-@pytest.mark.parametrize("number", [1, 3, pytest.param(2, marks=pytest.mark.since("1.30", "the second"))])
+@pytest.mark.parametrize("number", [1, 3, 2], ids=["one", "three", "two"])
+@pytest.mark.since("1.30", "the second", only=("two",))
 @pytest.mark.since("1.26", "both")
 def test_some(number):
     assert NEWEST or number == 3
