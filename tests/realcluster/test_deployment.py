@@ -337,6 +337,7 @@ async def test_nobody_has_a_right_too_many(plane: ControlPlane, admin: Kubectl, 
         assert not await queue.may("list", what, "-A")
 
 
+@pytest.mark.since("1.28", "the gateway asks who it is, and webhooks have match conditions")
 async def test_the_component_for_foreign_bindings_gives_what_the_webhook_needs(
     plane: ControlPlane, admin: Kubectl, own_redis: RedisServer, tmp_path: Path
 ) -> None:

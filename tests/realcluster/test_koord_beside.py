@@ -48,6 +48,7 @@ def pod(scheduler: str, number: int) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
+@pytest.mark.since("1.28", "the gateway asks who it is, and webhooks have match conditions", only=("require",))
 @pytest.mark.parametrize("bindings", ["require", "observe"])
 async def test_two_schedulers_on_the_same_nodes(
     make_control_plane: MakeControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str], bindings: str
