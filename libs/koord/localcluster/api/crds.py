@@ -15,7 +15,7 @@ from koord.localcluster.api.jsonpath import JsonPath
 from koord.localcluster.api.resources import Column, Resource, Route, ScalePaths
 from koord.localcluster.api.schemas.custom import CustomReader, custom_schema
 from koord.localcluster.api.schemas.model import Schema
-from koord.localcluster.api.schemas.structural import has_rules, warnings_of
+from koord.localcluster.api.schemas.structural import warnings_of
 from koord.localcluster.api.store import Collection, decode, decode_bytes, encode
 from koord.localcluster.api.tables import age_of, parse_time
 from koord.localcluster.clusterapi import Object
@@ -154,10 +154,7 @@ def warnings(crd: Object) -> list[str]:
     """What who stores a definition should know."""
     found: list[str] = []
     for version in crd["spec"]["versions"]:
-        source = version["schema"]["openAPIV3Schema"]
-        found += warnings_of(source)
-        if has_rules(source):
-            found.append(f"x-kubernetes-validations of version {version['name']} are stored and not evaluated here")
+        found += warnings_of(version["schema"]["openAPIV3Schema"])
     return found
 
 

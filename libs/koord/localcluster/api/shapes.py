@@ -64,7 +64,9 @@ def schema_causes(
         # What is broken and was not changed may stay (ratcheting): a schema may become stricter than its objects.
         before = set(reader.check(old, without_status=without_status, only_status=only_status))
         causes = [cause for cause in causes if cause not in before]
-    return causes
+    if old is None and resource.status:
+        obj = {name: value for name, value in obj.items() if name != "status"}
+    return causes + reader.check_rules(obj, old, causes)
 
 
 def _reader(resource: Resource, version: str) -> Decoder | CustomReader:

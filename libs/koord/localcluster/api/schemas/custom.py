@@ -4,7 +4,7 @@ The quick way is one msgspec pass per section that has changed; an object that p
 defaults.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,8 +19,18 @@ from koord.localcluster.api.schemas.strict import IGNORE, Report
 from koord.localcluster.api.schemas.validating import check_lists, validate
 from koord.localcluster.clusterapi import Object
 
+if TYPE_CHECKING:
+    from koord.localcluster.api.schemas.rulebook import Rulebook
+
 _TEXT = Schema("string")
 _NOTHING: Object = {}
+_BLOCKING = frozenset(f"FieldValue{kind}" for kind in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"))
+_UNCHECKED = Cause(
+    "FieldValueInvalid",
+    "<nil>",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
+    "errors to complete validation",
+)
 _convert = msgspec.convert
 
 
@@ -52,6 +62,15 @@ def _complete(node: Schema) -> None:
         pending.extend((inner, False) for inner in below)
 
 
+def _rulebook(schema: Schema) -> "Rulebook | None":
+    if not schema.rules_below:
+        return None
+    # The evaluator is loaded by the first kind that has rules.
+    from koord.localcluster.api.schemas.rulebook import Rulebook
+
+    return Rulebook.of(schema, whole=True)
+
+
 class CustomReader:
     """Reads and checks the objects of one version of a custom resource."""
 
@@ -66,6 +85,7 @@ class CustomReader:
         if root or schema.min_properties is not None or schema.max_properties is not None:
             self._sections = {"metadata": self._sections["metadata"]}
         self._required = schema.required
+        self._book = _rulebook(schema)
 
     def read(self, obj: Object, before: Object = _NOTHING, report: Report | None = None) -> bool:
         """Prune and default an object, in place; whether it is known to keep its schema's rules.
@@ -85,7 +105,7 @@ class CustomReader:
             passed = False
         if report is not None and (refused := report.refused):
             raise self._refusal(obj, before, refused)
-        if not passed or not all(name in obj for name in self._required):
+        if self._book is not None or not passed or not all(name in obj for name in self._required):
             return False
         return not check_lists(obj, self.schema)
 
@@ -128,7 +148,26 @@ class CustomReader:
             return validate(obj["status"], schema, prefix="status") + check_lists(obj["status"], schema, "status")
         if without_status:
             obj = {name: value for name, value in obj.items() if name != "status"}
+        if self._book is not None and self._keeps(obj):
+            return check_lists(obj, self.schema)
         return validate(obj, self.schema) + check_lists(obj, self.schema)
+
+    def _keeps(self, obj: Object) -> bool:
+        """Whether the quick way says that an object keeps its schema's rules."""
+        try:
+            for name, value in obj.items():
+                _convert(value, self._sections[name])
+        except (msgspec.ValidationError, KeyError, TypeError):
+            return False
+        return all(name in obj for name in self._required)
+
+    def check_rules(self, obj: Object, old: Object | None, causes: list[Cause]) -> list[Cause]:
+        """The broken rules in CEL of an object, which its schema says `causes` of; `old` is its state before."""
+        if self._book is None:
+            return []
+        if any(cause.reason in _BLOCKING for cause in causes):
+            return [_UNCHECKED]
+        return self._book.check(obj, old)
 
     def complete(self, obj: Object) -> None:
         """Prune and default an object that an earlier version of the schema has let in."""

@@ -34,7 +34,8 @@ class Schema:
     definition: the name of a built-in type (`core.v1.Container`), empty elsewhere.
     default: UNSET when there is none.
     defaults_below, keyed_below: whether anything below has a default, whether this or anything below is a list that is
-    a set or a map; known of custom resources only (`note_below`), so that walks leave out what is of no use to them.
+    a set or a map, rules_below: whether this or anything below has rules in CEL; known of custom resources only
+    (`note_below`), so that walks leave out what is of no use to them.
     """
 
     __slots__ = (
@@ -76,6 +77,7 @@ class Schema:
         "required",
         "retain_keys",
         "rules",
+        "rules_below",
         "type",
         "unique_items",
     )
@@ -121,6 +123,7 @@ class Schema:
         self.metadata_rules: Schema | None = None
         self.defaults_below = False
         self.keyed_below = False
+        self.rules_below = False
 
     def __repr__(self) -> str:
         return f"Schema({self.definition or self.type or 'any'})"
@@ -138,6 +141,8 @@ class Schema:
                 inner.note_below()
                 self.defaults_below |= inner.defaults_below or inner.default is not UNSET
                 self.keyed_below |= inner.keyed_below
+                self.rules_below |= inner.rules_below
+        self.rules_below |= bool(self.rules) or any(inner.rules for inner in self.all_of)
         self.keyed_below |= self.list_type != "atomic"
 
     def field(self, name: str) -> "Schema | None":

@@ -13,6 +13,7 @@ from koord.localcluster.api.schemas.formats import KNOWN
 from koord.localcluster.api.schemas.patterns import compiled
 from koord.localcluster.api.schemas.pruning import prune
 from koord.localcluster.api.schemas.reading import read
+from koord.localcluster.api.schemas.ruledefinitions import check_rules
 from koord.localcluster.api.schemas.validating import show, validate
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
@@ -40,7 +41,7 @@ def check_structure(source: Source, path: str) -> list[Cause]:
     """Every rule that a schema breaks; `path` is where it lies in the definition."""
     causes = list(_check(source, path, root=True))
     if not causes:
-        causes = list(_check_defaults(source, path))
+        causes = [*_check_defaults(source, path), *check_rules(source, path)]
     return causes
 
 
@@ -52,11 +53,6 @@ def warnings_of(source: Source, path: str = "") -> list[str]:
         if form not in KNOWN and f'unrecognized format "{form}"' not in found:
             found.append(f'unrecognized format "{form}"')
     return found
-
-
-def has_rules(source: Source) -> bool:
-    """Whether a schema has rules in CEL."""
-    return any(inner.get("x-kubernetes-validations") for inner, _ in _nodes(source, ""))
 
 
 def _nodes(source: Source, path: str) -> Iterator[tuple[Source, str]]:
