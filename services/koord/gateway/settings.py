@@ -18,8 +18,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     in ``lease_namespace``: what koord and the nodes need to come back.
     """
 
-    connections: int = 16
-    concurrency: int = 64
+    connections: int = 64
+    concurrency: int = 256
     backlog: int = 4096
     events_backlog: int = 20_000
     events_per_s: float = 300.0

@@ -111,15 +111,16 @@ async def _measure(
     synced, done = asyncio.Event(), asyncio.Event()
 
     async def follow() -> None:
-        async for events in api.watch("pods", NAMESPACE):
-            now = time.monotonic()
-            for event in events:
-                if event.type == "BOOKMARK":
-                    synced.set()
-                elif event.name not in bound and _brief.decode(event.raw).spec.node_name:
-                    bound[event.name] = now
-            if len(bound) >= pods:
-                done.set()
+        while True:  # a server that is busy drops watchers that are slow to read, and then everything is listed again
+            async for events in api.watch("pods", NAMESPACE):
+                now = time.monotonic()
+                for event in events:
+                    if event.type == "BOOKMARK":
+                        synced.set()
+                    elif event.name not in bound and _brief.decode(event.raw).spec.node_name:
+                        bound[event.name] = now
+                if len(bound) >= pods:
+                    done.set()
 
     watching = asyncio.create_task(follow(), name="bench watch")
     try:
