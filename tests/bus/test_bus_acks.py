@@ -1,7 +1,6 @@
 """Acknowledged publishing: order, errors, bounds, time-outs, duplicates after a reconnect."""
 
 import asyncio
-import os
 import time
 
 import pytest
@@ -211,20 +210,14 @@ async def test_nobody_listening_is_an_error_that_names_the_address(cluster: str)
         await Bus.connect("nats://127.0.0.1:1", cluster, "test", timeout=0.5)
 
 
-async def test_twenty_thousand_acknowledged_publishes_a_second(bus: Bus) -> None:
+async def test_ten_thousand_publishes_with_headers_within_the_bounds(bus: Bus) -> None:
+    """How many a second is what `koord bench bus` says."""
     subject = bus.subjects.decision("test", "bind")
-    payload = bytes(256)
-    rates = []
-    for _ in range(3):
-        begun = time.perf_counter()
-        futures = []
-        for _ in range(10_000):
-            await bus.room()
-            futures.append(bus.publish_acked(subject, payload, ("traceparent", f"00-{1:032x}-{1:016x}-01")))
-        await asyncio.gather(*futures)
-        rates.append(10_000 / (time.perf_counter() - begun))
-    if os.getloadavg()[0] < 2:  # else the figures are the machine's
-        assert max(rates) > 20_000, rates
+    futures = []
+    for _ in range(10_000):
+        await bus.room()
+        futures.append(bus.publish_acked(subject, bytes(256), ("traceparent", f"00-{1:032x}-{1:016x}-01")))
+    assert await asyncio.gather(*futures) == list(range(1, 10_001))
 
 
 async def read_all(bus: Bus, stream: str) -> list[bytes]:

@@ -67,6 +67,9 @@ async def test_a_stalled_reader_holds_up_nobody_and_replays_when_it_was_cut_off(
         await cache.start()
         await all_at(cache, 1)
     hint = gateway.subjects.ledger("epoch")
+    lost: list[str] = []
+    for bus in (gateway, healthy, stalled):
+        bus.on_disconnect(lambda bus=bus: lost.append(bus.name))  # type: ignore[misc]
     gate = stall(stalled, hint)
     await stalled.barrier()
     await gateway.publish(hint, b"x")
@@ -82,8 +85,8 @@ async def test_a_stalled_reader_holds_up_nobody_and_replays_when_it_was_cut_off(
         await gateway.barrier()
     gate.set()
     await all_at(caches[0], 2)
-    await until(lambda: caches[0].replays == 2 and caches[0].is_synced, timeout=60, what=str(caches[0].replays))
-    assert caches[1].replays == 1 and gateway.connected
+    await until(lambda: caches[0].replays >= 2 and caches[0].is_synced, what=str(caches[0].replays))
+    assert lost == ["stalled"]
     for cache in caches:
         await cache.close()
 
@@ -91,26 +94,33 @@ async def test_a_stalled_reader_holds_up_nobody_and_replays_when_it_was_cut_off(
 async def test_a_reader_that_only_reads_slowly_is_waited_for(own_nats: NatsServer, connect: Connect) -> None:
     """Longer than a silent server is given: the silence is the reader's own."""
     gateway = await connect("gateway", url=own_nats.url)
-    slow = await connect("slow", url=own_nats.url, ping_interval=0.1)
     publisher = StatePublisher(gateway)
     await publisher.start()
-    await publish_some(publisher, OBJECTS, 1)
-    cache = StateCache(slow, PODS, Thing)
-    await cache.start()
-    await all_at(cache, 1)
-    lost: list[float] = []
-    slow.on_disconnect(lambda: lost.append(time.monotonic()))
-    hint = gateway.subjects.ledger("epoch")
-    gate = stall(slow, hint)
-    await slow.barrier()
-    await gateway.publish(hint, b"x")
-    await publish_some(publisher, OBJECTS, 2)
-    deadline = time.monotonic() + 1.0  # ten ping intervals: three unanswered ones would end the connection
-    await until(lambda: time.monotonic() > deadline)
-    gate.set()
-    await all_at(cache, 2)
-    assert lost == [] and cache.replays == 1
-    await cache.close()
+    for attempt in range(1, 10):
+        lost: list[str] = []
+        slow, other = [await connect(name, url=own_nats.url, ping_interval=0.2) for name in ("slow", "other")]
+        for bus in (slow, other):
+            bus.on_disconnect(lambda bus=bus, lost=lost: lost.append(bus.name))  # type: ignore[misc]
+        await publish_some(publisher, OBJECTS, 2 * attempt - 1)
+        cache = StateCache(slow, PODS, Thing)
+        await cache.start()
+        await all_at(cache, 2 * attempt - 1)
+        hint = gateway.subjects.ledger("epoch")
+        gate = stall(slow, hint)
+        await slow.barrier()
+        await gateway.publish(hint, b"x")
+        await publish_some(publisher, OBJECTS, 2 * attempt)
+        deadline = time.monotonic() + 1.2  # six ping intervals: three unanswered ones would end the connection
+        await until(lambda deadline=deadline: time.monotonic() > deadline)  # type: ignore[misc]
+        gate.set()
+        await all_at(cache, 2 * attempt)
+        replays = cache.replays
+        await cache.close()
+        for bus in (slow, other):
+            await bus.close()
+        if "other" not in lost:
+            break  # else the server itself was held up for so long, for one that reads as well
+    assert (lost, replays) == ([], 1)
 
 
 async def test_a_crowd_comes_back_at_once(own_nats: NatsServer, connect: Connect) -> None:

@@ -205,7 +205,7 @@ async def test_a_reader_the_server_cut_off_replays(connect: Connect, bus: Bus) -
     transport: Any = reader.nc._transport
     transport._io_writer.transport.abort()  # as a server does with a slow consumer
     await publisher.publish(PODS, "ADDED", "default", "new", "2", body("new"))
-    await until(lambda: "default/new" in cache.items and cache.replays == 2 and cache.is_synced)
+    await until(lambda: "default/new" in cache.items and cache.replays >= 2 and cache.is_synced)
     await cache.close()
 
 

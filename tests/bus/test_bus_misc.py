@@ -72,7 +72,7 @@ async def test_two_clusters_share_a_server_without_seeing_each_other(bus: Bus, n
 
 
 async def test_one_leads_the_other_follows_at_once_after_a_release(bus: Bus, connect: Connect) -> None:
-    first, second = KvLease(bus, "queue", "a"), KvLease(await connect("two"), "queue", "b")
+    first, second = KvLease(bus, "queue", "a", renew=0.2), KvLease(await connect("two"), "queue", "b")
     await asyncio.wait_for(first.acquire(), 60)
     waiting = asyncio.create_task(second.acquire())
     with pytest.raises(TimeoutError):
@@ -106,11 +106,11 @@ async def test_a_role_that_was_taken_without_an_answer_is_ours_at_once(
 
 
 async def test_a_renewed_lease_outlives_its_ttl(bus: Bus, connect: Connect) -> None:
-    first, second = KvLease(bus, "quota", "a"), KvLease(await connect("two"), "quota", "b")
+    first, second = KvLease(bus, "quota", "a", renew=0.2), KvLease(await connect("two"), "quota", "b")
     await first.acquire()
     waiting = asyncio.create_task(second.acquire())
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(asyncio.shield(waiting), 6.5)
+        await asyncio.wait_for(asyncio.shield(waiting), LEASE_TTL_S + 0.5)
     assert first.held and not first.lost.is_set()
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
