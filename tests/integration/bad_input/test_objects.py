@@ -116,7 +116,9 @@ def test_quotas_that_make_no_sense_are_named_and_not_in_force(cluster: Up) -> No
         ("q-words", {"cpu": "lots"}, r"spec\.max\.cpu: Invalid value: \"lots\""),
         ("q-list", ["cpu"], r"spec\.max: Invalid value: \"array\""),
     ):  # their definition says what a quantity is, so the API refuses them
-        answer = up.kubectl("create", "-f", "-", stdin=json.dumps(quota(name, max=limit)), code=1)
+        # Not kubectl, which looks itself where the server does not say what it drops (before Kubernetes 1.25).
+        body = json.dumps(quota(name, max=limit))
+        answer = up.kubectl("create", "--validate=ignore", "-f", "-", stdin=body, code=1)
         assert re.search(f'"{name}" is invalid: {pattern}', answer), answer
     up.kubectl("create", "-f", "-", stdin=documents(bad))
     told(
