@@ -9,13 +9,13 @@ import pytest
 from koord.cli.api import connect
 from koord.cli.demo import scenario
 from koord.cli.demo.history import History
-from koord.localcluster.clusterapi import ApiError
 from tests.integration.conftest import REAL, Up
-from tests.integration.exactly_once import create, finished, judge, restarted, until
+from tests.integration.exactly_once import Arriving, create, finished, judge, restarted, until
 
 pytestmark = pytest.mark.skipif(REAL, reason="it is about the embedded API's own store")
 
 JOBS = 30
+IN_FLIGHT = 15
 
 
 @pytest.mark.slow
@@ -23,38 +23,24 @@ async def test_jobs_in_flight_finish_exactly_once_over_a_kill_of_the_api_server(
     own_up: Callable[..., Up], tmp_path: Path
 ) -> None:
     up = await asyncio.to_thread(own_up, "--nodes", "60", "--gpu-nodes", "10", "--data-dir", str(tmp_path / "data"))
-    jobs = list(scenario.jobs(JOBS, 2.0))
     async with await connect(str(up.kubeconfig)) as api:
-        history = History(api)
+        history, arriving = History(api), Arriving(api, 2.0)
         await history.start()
         for manifest in [*scenario.namespaces(), *scenario.quotas()]:
             await create(api, manifest)
-        await asyncio.gather(*(create(api, job) for job in jobs))
-
-        async def over() -> int:
-            try:
-                return await finished(api)
-            except (ApiError, OSError):
-                return 0
-
-        async def some() -> bool:
-            return await over() >= JOBS // 6
-
-        async def every() -> bool:
-            return await over() >= JOBS
-
-        await until(some, 120)
-        assert await over() < JOBS - 5, "too few jobs are in flight for a kill to mean anything"
+        await arriving.more(JOBS)
+        await until(arriving.over(JOBS // 6), 120)
         before, where = up.ready["pids"]["apiserver"], up.kubeconfig.read_text()
+        await arriving.in_flight(IN_FLIGHT)
         up.kill("apiserver")
         await until(restarted(up, "apiserver", before), 60)
         assert await asyncio.to_thread(Path(up.ready["kubeconfig"]).read_text) == where
-        await until(every, 180)
+        await until(arriving.over(len(arriving.jobs)), 240)
         changes = list(history.changes())
         await history.stop()
 
     assert history.gaps == 0, "the server no longer held the versions of its earlier life"
-    judge(changes, jobs)
+    judge(changes, arriving.jobs)
 
 
 @pytest.mark.slow
@@ -87,7 +73,7 @@ async def test_the_whole_cluster_comes_back(own_up: Callable[..., Up], tmp_path:
         async def done() -> bool:
             return await finished(api) == JOBS
 
-        await until(done, 180)
+        await until(done, 240)
 
 
 @pytest.mark.slow

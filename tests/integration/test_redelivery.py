@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from koord.bus.connection import Bus
 from koord.cli.api import connect
 from koord.cli.demo.history import History
+from koord.kube.resources import PODS as PODS_RESOURCE
 from koord.ledger.client import Ledger
 from koord.ledger.model import LedgerUnavailable
 from koord.localcluster.httpapi import HttpClusterApi
@@ -273,38 +275,65 @@ def killing(name: str) -> Fault:
 async def kill_with_acknowledgements_unread(up: Up, binds: Binds, arriving: Crowd) -> None:
     """The gateway writes Bindings, NATS never reads their acknowledgements, and both die.
 
-    NATS is stopped: the gateway goes on with what it has in hand, and what it says of it stays in the sockets. Pods
-    that are bound meanwhile are certainly written and not acknowledged when NATS comes back with its data.
+    The API server is stopped until the gateway has Bindings in hand, and NATS before it goes on: what is bound then is
+    certainly written and not acknowledged when NATS comes back with its data.
     """
     pids = up.ready["pids"]
-    while True:
-        # It sees many pods at once after a pause, so that many binds are in hand together.
-        os.kill(pids["gateway"], signal.SIGSTOP)
-        seen = await binds.in_api()
-        assert arriving.let_in < ROOM, "the gateway never had anything in hand"
-        arriving.up_to(arriving.let_in + STEP)
-        await until(binds.waiting(min(STEP, ROOM - seen)), "pods wait for the gateway", 60)
-        os.kill(pids["gateway"], signal.SIGCONT)
-        await until(binds.reached("ack", seen + 1), "binding goes on", 60)
-        os.kill(pids["nats-server"], signal.SIGSTOP)
-        before = await binds.in_api()  # what is bound now may have been acknowledged; what comes after cannot be
-        if await _grows(binds, before):
-            break
-        os.kill(pids["nats-server"], signal.SIGCONT)  # it had nothing in hand: let more come
-    os.kill(pids["gateway"], signal.SIGKILL)
-    os.kill(pids["nats-server"], signal.SIGKILL)
+    api_server = up.plane.apiservers[0].pid if up.plane is not None else pids["apiserver"]
+    assert api_server is not None and arriving.let_in < ROOM
+    stopped: set[int] = set()
+
+    def stop(pid: int) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        stopped.add(pid)
+
+    def go_on(pid: int) -> None:
+        os.kill(pid, signal.SIGCONT)
+        stopped.discard(pid)
+
+    async with (
+        await Ledger.connect(up.ready["redis"], up.ready["cluster"], "test-watcher") as ledger,
+        await Bus.connect(up.ready["nats"], up.ready["cluster"], "test-watcher") as bus,
+    ):
+        try:
+            await until(binds.reached("ack", arriving.let_in), "all that came is bound")
+            await until(lambda: _under_way(ledger, False), "all of it is known to be bound")
+            stop(pids["scheduler"])
+            before = await binds.in_api()
+            arriving.up_to(arriving.let_in + STEP)
+            await until(lambda: _published(bus, arriving), "they can be decided on")
+            stop(api_server)
+            go_on(pids["scheduler"])
+            await until(lambda: _under_way(ledger, True), "the gateway has Bindings in hand")
+            stop(pids["nats-server"])
+            go_on(api_server)
+
+            async def grown() -> bool:
+                return await binds.in_api() > before
+
+            await until(grown, "the Bindings are written")
+            os.kill(pids["gateway"], signal.SIGKILL)
+            os.kill(pids["nats-server"], signal.SIGKILL)
+        finally:
+            for pid in stopped - {pids["nats-server"]}:
+                os.kill(pid, signal.SIGCONT)
     await asyncio.gather(
         *(until(pid_changed(up, name, pids[name]), f"{name} is back", 60) for name in ("gateway", "nats-server"))
     )
 
 
-async def _grows(binds: Binds, before: int) -> bool:
-    """Whether more pods get bound within half a second."""
-    deadline = asyncio.get_running_loop().time() + 0.5
-    while asyncio.get_running_loop().time() < deadline:
-        if await binds.in_api() > before:
-            return True
-    return False
+async def _under_way(ledger: Ledger, wanted: bool) -> bool:
+    """Whether a Binding may be under way, or none and no room is held for one."""
+    status = await ledger.status()
+    return status.binding > 0 if wanted else not status.held + status.binding
+
+
+async def _published(bus: Bus, arriving: Crowd) -> bool:
+    """Whether everything that was let in is in the state stream."""
+    prefix = bus.subjects.state(PODS_RESOURCE.token, "crowd", "ack-")
+    subjects = prefix.rpartition(".")[0] + ".*"
+    info = await bus.js.stream_info(bus.subjects.state_stream, subjects_filter=subjects)
+    return sum(name.startswith(prefix) for name in info.state.subjects or ()) >= arriving.let_in
 
 
 async def run(up: Up, api: HttpClusterApi, ledger: Ledger, prefix: str, faults: list[tuple[int, Fault]]) -> None:

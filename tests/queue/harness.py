@@ -36,7 +36,7 @@ from koord.telemetry.setup import Telemetry
 from koord.telemetry.spans import Spans
 
 Object = dict[str, Any]
-PATIENCE_S = 45.0
+PATIENCE_S = 60.0
 
 
 async def until(condition: Callable[[], Any], what: str = "", timeout: float = PATIENCE_S) -> Any:

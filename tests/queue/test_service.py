@@ -166,7 +166,7 @@ async def test_more_than_max_is_told_apart_and_cured_by_an_edit(mini: MiniCluste
 
 async def test_pending_too_long_falls_back_and_returns_under_a_new_trace(mini: MiniCluster) -> None:
     await mini.put(ELASTIC_QUOTAS, quota("q", "8"))
-    await start_queue(mini, timeouts={"TFJob": Timeouts(running=1.5, backoff=0.5)})
+    await start_queue(mini, timeouts={"TFJob": Timeouts(running=3.0, backoff=0.5)})
     await mini.put(TFJOBS, tfjob("a", "q"))
     await until(lambda: resumed(mini, "a"), "resumed")
     first = unit_of(mini, "a" + TF)["metadata"]["annotations"]["koord.sh/traceparent"]

@@ -1,5 +1,6 @@
 """Damage that no sum shows, and data that nobody can read: found, told and mended by a rebuild; the service goes on."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
@@ -139,12 +140,14 @@ async def test_damage_that_comes_back_is_told_and_waits(
     bed: Bed, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rebuild that did not help is not repeated for ten minutes; until then the gauge says so, each audit looks."""
-    audits = 0
+    audits, looked_at = 0, asyncio.Event()
     audit = Auditor.audit
 
     async def damaged(self: Auditor) -> str:
         nonlocal audits
         audits += 1
+        if audits == 4:
+            await looked_at.wait()
         return await audit(self) or ("as damaged as before" if audits < 4 else "")
 
     monkeypatch.setattr(Auditor, "audit", damaged)
@@ -153,13 +156,14 @@ async def test_damage_that_comes_back_is_told_and_waits(
         await opened(bed)
 
         async def audited() -> bool:
-            return audits == 3
+            return audits == 4
 
         async def mended() -> bool:
             return audits > 4
 
-        await until(audited, "the third audit", 60)
+        await until(audited, "the fourth audit, after the third", 60)
         assert metrics.DAMAGED._value.get() == 1
+        looked_at.set()
         await until(mended, "an audit that finds nothing", 60)
         assert metrics.DAMAGED._value.get() == 0
     assert bed.cluster.barriers == 2

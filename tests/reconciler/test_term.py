@@ -312,7 +312,7 @@ async def test_the_older_of_two_reconcilers_gives_up(bed: Bed, redis_url: str) -
         await opened(bed)
         async with reconciling(bed.cluster.bus, redis_url, "r2") as newer:
             with pytest.raises(Superseded):
-                await asyncio.wait_for(asyncio.shield(older), 10)
+                await asyncio.wait_for(asyncio.shield(older), 60)
             await bed.cluster.pod("a", node="n1")
             await until(lambda: _is(bed, (1000, 0)), "the newer one to fold")
             assert not newer.done()
