@@ -80,7 +80,7 @@ async def test_evicted_once_after_the_wait_time(nats_url: str, redis_url: str, c
 
 async def test_a_gang_made_whole_in_time_is_not_touched(nats_url: str, redis_url: str, cluster: str) -> None:
     async with outside(nats_url, redis_url, cluster) as world:
-        await in_part(world, timeout_s=2)
+        await in_part(world, timeout_s=3600)
         async with scheduler(nats_url, redis_url, cluster, EVICT):
             await members(world)
             world.decide = lambda bind: "bind"
@@ -90,8 +90,9 @@ async def test_a_gang_made_whole_in_time_is_not_touched(nats_url: str, redis_url
             await world.delete("g2")
             await world.pod("g2", labels={LABEL: "g"}, cpu="64")
             await until(lambda: world.told("g2"), "the replacement does not fit")
+            await world.pod_group("g", SIZE, timeout_s=1, match_policy="once-satisfied")
             loop = asyncio.get_running_loop()
-            wait_until = loop.time() + 4
+            wait_until = loop.time() + 2.5
             await until(lambda: world.evictions or loop.time() > wait_until, "twice the wait time is over")
             assert not world.evictions
 
@@ -117,7 +118,7 @@ async def test_another_scheduler_knows_it_and_evicts_again_what_a_budget_kept(
         async with scheduler(nats_url, redis_url, cluster, EVICT):
             await until(lambda: not world.node_of("g0") and not world.node_of("g2"), "evicted in the end", 60)
             ids = [evict.id for evict in world.evictions]
-            assert len(ids) == len(set(ids)) == 4, ids
+            assert len(ids) == len(set(ids)) >= 4, ids  # more where a refusal or a deletion is long in coming
 
 
 async def test_a_member_that_somebody_else_holds_is_asked_for_at_a_steady_pace(

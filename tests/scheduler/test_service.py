@@ -252,12 +252,12 @@ async def test_malformed_pods_stop_nobody(nats_url: str, redis_url: str, cluster
                 assert part in world.told(name)[0], world.told(name)
 
 
-async def test_nonstrict_gang_holds_room_and_gives_up(nats_url: str, redis_url: str, cluster: str) -> None:
+async def test_nonstrict_gang_holds_room_until_it_is_whole(nats_url: str, redis_url: str, cluster: str) -> None:
     gang = {
         "gang.scheduling.koordinator.sh/name": "g",
         "gang.scheduling.koordinator.sh/min-available": "2",
         "gang.scheduling.koordinator.sh/mode": "NonStrict",
-        "gang.scheduling.koordinator.sh/waiting-time": "1s",
+        "gang.scheduling.koordinator.sh/waiting-time": "1h",
     }
     async with outside(nats_url, redis_url, cluster) as world:
         await world.node("n0", cpu="1")
