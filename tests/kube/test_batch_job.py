@@ -167,6 +167,20 @@ def test_switches() -> None:
     assert KIND.status_patch(job(), queuing=True, now=0.0) is None
 
 
+def test_the_start_of_a_job_that_waits_again_is_taken_off_once_its_pods_are_stopped() -> None:
+    """Its template may then be changed for the next attempt, on every release."""
+    stopped = {"startTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Suspended", "status": "True"}]}
+    running = {"startTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Suspended", "status": "False"}]}
+    assert KIND.status_patch(job(status=stopped), queuing=True, now=0.0) == {"status": {"startTime": None}}
+    assert KIND.status_patch(job(status=stopped), queuing=False, now=0.0) is None
+    assert KIND.status_patch(job({"suspend": False}, stopped), queuing=True, now=0.0) is None
+    assert KIND.status_patch(job(status=running), queuing=True, now=0.0) is None
+    waits = job(status={**stopped, "startTime": None})
+    hints = start_hints(KIND, waits, unit="ns/j")
+    assert KIND.annotate_templates(job(status=stopped), hints) is None
+    assert KIND.annotate_templates(waits, hints) is not None
+
+
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6), st.integers(0, 25))
 def test_indexes_are_counted_once_and_below_the_limit(spans: list[tuple[int, int]], below: int) -> None:
     text = ",".join(f"{first}-{last}" if first != last else str(first) for first, last in spans)

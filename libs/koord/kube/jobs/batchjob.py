@@ -1,4 +1,4 @@
-"""batch/v1 Job: one pod set, ``spec.suspend``, a template that can be changed only before the first start."""
+"""batch/v1 Job: one pod set, ``spec.suspend``, a template that can be changed only before a start."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -76,8 +76,13 @@ class BatchJob:
         return {"spec": {"suspend": True}}
 
     def status_patch(self, job: Job, *, queuing: bool, now: float) -> dict[str, Any] | None:
-        """None: the job controller writes the condition Suspended itself."""
-        return None
+        """Take the start off a job that waits again, or else None: the job controller writes the conditions itself.
+
+        A template may be changed before the first start alone, and the next attempt has hints of its own. Kubernetes'
+        controller takes it off since 1.36; before, it does not mind who does once it has stopped the pods.
+        """
+        stopped = self.suspended(job) and reading.condition_true(reading.conditions(job), "Suspended")
+        return {"status": {"startTime": None}} if queuing and stopped and _started(job) else None
 
     def annotate_templates(self, job: Job, hints: Mapping[str, TemplateHints]) -> JobPatch | None:
         """A merge patch while the job is suspended and not started; after that the template is immutable."""
