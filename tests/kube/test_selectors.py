@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koord.kube.manyterms import matcher
 from koord.kube.nodes import PREFER_NO_SCHEDULE, Taint
+from koord.kube.nodeselectors import (
+    compile_node_selector,
+    compile_preferred,
+    matches_node,
+    matches_node_selector,
+    tolerates,
+    untolerated,
+)
 from koord.kube.pods import (
     Affinity,
     NodeAffinity,
@@ -21,16 +30,9 @@ from koord.kube.selectors import (
     LabelSelectorRequirement,
     SelectorError,
     compile_label_selector,
-    compile_node_selector,
-    compile_preferred,
     matches,
-    matches_node,
-    matches_node_selector,
-    parse_field_selector,
-    parse_label_selector,
-    tolerates,
-    untolerated,
 )
+from koord.kube.selectortexts import parse_field_selector, parse_label_selector
 
 SETS: list[dict[str, str]] = [
     {},
@@ -259,3 +261,20 @@ def test_any_text_is_a_selector_or_a_selector_error(parts: list[str]) -> None:
             parse(text).matches({"a": "b"})
         except SelectorError as error:
             assert text in str(error)
+
+
+_KEYS = st.sampled_from("abc")
+_VALUES = st.sampled_from(["", "1", "5", "x", "-3"])
+_TERMS = st.one_of(
+    st.builds(lambda k, v: f"{k} in ({','.join(v)})", _KEYS, st.lists(st.sampled_from(["1", "5", "x"]), min_size=1)),
+    st.builds(lambda k, v: f"{k} notin ({','.join(v)})", _KEYS, st.lists(st.sampled_from(["1", "5"]), min_size=1)),
+    st.builds(lambda k, sign, n: f"{k}{sign}{n}", _KEYS, st.sampled_from("<>"), st.integers(0, 6)),
+    st.builds(lambda sign, k: sign + k, st.sampled_from(["", "!"]), _KEYS),
+)
+
+
+@given(st.lists(_TERMS, max_size=20), st.lists(st.dictionaries(_KEYS, _VALUES), min_size=1, max_size=8))
+def test_many_terms_say_what_few_say(terms: list[str], objects: list[dict[str, str]]) -> None:
+    selector = parse_label_selector(",".join(terms * 3))
+    for labels in objects:
+        assert matcher(selector)(labels) is selector.matches(labels)

@@ -5,8 +5,8 @@ import math
 from dataclasses import dataclass, field
 
 from koord.accounting.requests import nonzero_request, pod_request
+from koord.kube.nodeselectors import compile_term, matches_node_selector
 from koord.kube.pods import NodeSelector, PodSpec, Toleration
-from koord.kube.selectors import compile_term, matches_node_selector
 
 
 @dataclass

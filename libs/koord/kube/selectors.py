@@ -1,21 +1,18 @@
 # ruff: noqa: RUF012 - msgspec gives every instance its own copy of an empty default
-"""Selectors: labels (object and text form), fields, node selector terms, tolerations.
+"""Label selectors: single tests, and all of an object's tests compiled; texts are read by ``selectortexts``.
 
 Semantics are those of Kubernetes' own packages: ``NotIn`` and ``!=`` also match what lacks the key; ``Gt`` and ``Lt``
-compare whole numbers and match nothing else; a node selector term without any test matches no node. A selector that
-breaks a rule raises SelectorError when it is compiled, never while matching.
+compare whole numbers and match nothing else. A selector that breaks a rule raises SelectorError when it is compiled,
+never while matching.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from koord.kube.meta import View
-from koord.kube.nodes import NO_EXECUTE, NO_SCHEDULE, Taint
-from koord.kube.pods import NodeSelector, NodeSelectorTerm, PodSpec, PreferredSchedulingTerm, Toleration
 
 IN: Final = "In"
 NOT_IN: Final = "NotIn"
@@ -70,7 +67,7 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
             return value is None
         if value is None:
             return False
-        number = _int64(value)
+        number = whole_number(value)
         if number is None:
             return False
         return number > self.number if operator == GT else number < self.number
@@ -106,10 +103,10 @@ EVERYTHING: Final = Selector()
 def compile_label_selector(selector: LabelSelector) -> Selector:
     """The compiled form; SelectorError names the field and the rule."""
     tests = [
-        _requirement(f"matchLabels[{key}]", key, IN, [value]) for key, value in sorted(selector.match_labels.items())
+        requirement(f"matchLabels[{key}]", key, IN, [value]) for key, value in sorted(selector.match_labels.items())
     ]
     tests += [
-        _requirement(f"matchExpressions[{index}]", item.key, item.operator, item.values)
+        requirement(f"matchExpressions[{index}]", item.key, item.operator, item.values)
         for index, item in enumerate(selector.match_expressions)
         if _label_operator(index, item.operator)
     ]
@@ -119,135 +116,6 @@ def compile_label_selector(selector: LabelSelector) -> Selector:
 def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     """Whether the object form matches; None matches nothing, as in Kubernetes. Compile it for repeated use."""
     return selector is not None and compile_label_selector(selector).matches(labels)
-
-
-@lru_cache(maxsize=1024)
-def parse_label_selector(text: str) -> Selector:
-    """The text form of ``kubectl -l``; SelectorError names the text, the place and the rule."""
-    return Selector(tuple(_LabelText(text).requirements()))
-
-
-class FieldSelector(msgspec.Struct, frozen=True, gc=False):
-    """Compiled tests of an object's fields: (field, value, must be equal). A field that is not there reads as empty."""
-
-    terms: tuple[tuple[str, str, bool], ...] = ()
-
-    def matches(self, fields: Mapping[str, str]) -> bool:
-        """Whether ``fields`` (path to text) pass every test."""
-        return all((fields.get(field, "") == value) is equal for field, value, equal in self.terms)
-
-    def __str__(self) -> str:
-        return ",".join(f"{field}{'=' if equal else '!='}{_escape(value)}" for field, value, equal in self.terms)
-
-
-@lru_cache(maxsize=1024)
-def parse_field_selector(text: str) -> FieldSelector:
-    """The text form of ``--field-selector``: ``a=b,c!=d``; ``\\\\``, ``\\,`` and ``\\=`` are escapes."""
-    terms = []
-    for part in _split_escaped(text):
-        match = re.search(r"!=|==|=", part)
-        if match is None:
-            raise SelectorError(f'field selector "{text}": "{part}" must be field=value, field==value or field!=value')
-        if match.start() == 0:
-            raise SelectorError(f'field selector "{text}": "{part}" names no field')
-        terms.append((part[: match.start()], _unescape(text, part[match.end() :]), match[0] != "!="))
-    return FieldSelector(tuple(terms))
-
-
-# Nodes ----------------------------------------------------------------------------------------------------------------
-
-
-class CompiledTerm(msgspec.Struct, frozen=True, gc=False):
-    """A compiled node selector term: tests of labels and tests of the node's name; empty matches nothing."""
-
-    labels: tuple[Requirement, ...] = ()
-    fields: tuple[Requirement, ...] = ()
-
-    def matches(self, labels: Mapping[str, str], name: str) -> bool:
-        """Whether the node of that name with those labels passes every test."""
-        if not self.labels and not self.fields:
-            return False
-        return all(test.matches(labels) for test in self.labels) and all(
-            test.matches({"metadata.name": name}) for test in self.fields
-        )
-
-
-def compile_term(term: NodeSelectorTerm, path: str = "term") -> CompiledTerm:
-    """The compiled form of one term; SelectorError names the field below ``path`` and the rule."""
-    labels = tuple(
-        _requirement(f"{path}.matchExpressions[{index}]", item.key, item.operator, item.values)
-        for index, item in enumerate(term.match_expressions)
-    )
-    fields = []
-    for index, item in enumerate(term.match_fields):
-        where = f"{path}.matchFields[{index}]"
-        if item.key != "metadata.name":
-            raise SelectorError(f'{where}.key: must be metadata.name, got "{item.key}"')
-        if item.operator not in (IN, NOT_IN):
-            raise SelectorError(f'{where}.operator: must be In or NotIn, got "{item.operator}"')
-        if len(item.values) != 1:
-            raise SelectorError(f"{where}.values: must have exactly one element, got {len(item.values)}")
-        fields.append(Requirement(item.key, item.operator, frozenset(item.values)))
-    return CompiledTerm(labels, tuple(fields))
-
-
-def compile_node_selector(selector: NodeSelector, path: str = "nodeSelectorTerms") -> tuple[CompiledTerm, ...]:
-    """The compiled terms, of which one must match; without any, no node matches."""
-    return tuple(compile_term(term, f"{path}[{index}]") for index, term in enumerate(selector.node_selector_terms))
-
-
-def matches_node_selector(selector: NodeSelector, labels: Mapping[str, str], name: str) -> bool:
-    """Whether one term of ``selector`` matches the node. Compile it for repeated use."""
-    return any(term.matches(labels, name) for term in compile_node_selector(selector))
-
-
-def matches_node(spec: PodSpec, labels: Mapping[str, str], name: str) -> bool:
-    """Whether a node passes a pod's nodeSelector and its required node affinity."""
-    for key, value in spec.node_selector.items():
-        if labels.get(key) != value:
-            return False
-    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
-    if affinity is None or affinity.required is None:
-        return True
-    return matches_node_selector(affinity.required, labels, name)
-
-
-def compile_preferred(
-    terms: Sequence[PreferredSchedulingTerm], path: str = "preferred"
-) -> tuple[tuple[int, CompiledTerm], ...]:
-    """Weights and compiled preferences; terms that are empty or weigh 0 change no score and are left out."""
-    compiled = []
-    for index, term in enumerate(terms):
-        preference = compile_term(term.preference, f"{path}[{index}].preference")
-        if term.weight and (preference.labels or preference.fields):
-            compiled.append((term.weight, preference))
-    return tuple(compiled)
-
-
-# Taints ---------------------------------------------------------------------------------------------------------------
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether one toleration accepts one taint. An unknown operator accepts nothing."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator in ("", "Equal"):
-        return toleration.value == taint.value
-    return toleration.operator == "Exists"
-
-
-def untolerated(
-    taints: Iterable[Taint],
-    tolerations: Sequence[Toleration],
-    effects: tuple[str, ...] = (NO_SCHEDULE, NO_EXECUTE),
-) -> Taint | None:
-    """The first taint of one of the ``effects`` that no toleration accepts, or None."""
-    for taint in taints:
-        if taint.effect in effects and not any(tolerates(toleration, taint) for toleration in tolerations):
-            return taint
-    return None
 
 
 # Rules ----------------------------------------------------------------------------------------------------------------
@@ -282,7 +150,8 @@ def _label_operator(index: int, operator: str) -> bool:
     return True
 
 
-def _requirement(where: str, key: str, operator: str, values: Sequence[str]) -> Requirement:
+def requirement(where: str, key: str, operator: str, values: Sequence[str]) -> Requirement:
+    """One compiled test; SelectorError begins with ``where`` and names the rule."""
     check_key(where, key)
     if operator in (IN, NOT_IN):
         if not values:
@@ -297,7 +166,7 @@ def _requirement(where: str, key: str, operator: str, values: Sequence[str]) -> 
     if operator in (GT, LT):
         if len(values) != 1:
             raise SelectorError(f"{where}.values: must have exactly one element for operator {operator}")
-        number = _int64(values[0])
+        number = whole_number(values[0])
         check_value(where, values[0])
         if number is None:
             raise SelectorError(f'{where}.values: must be a whole number for operator {operator}, got "{values[0]}"')
@@ -305,126 +174,9 @@ def _requirement(where: str, key: str, operator: str, values: Sequence[str]) -> 
     raise SelectorError(f'{where}.operator: must be In, NotIn, Exists, DoesNotExist, Gt or Lt, got "{operator}"')
 
 
-def _int64(text: str) -> int | None:
+def whole_number(text: str) -> int | None:
+    """The number that a label's value is for Gt and Lt, None when it is none of 64 bits."""
     if len(text) > 40 or not _INT.fullmatch(text):
         return None
     number = int(text)
     return number if -(2**63) <= number < 2**63 else None
-
-
-def _split_escaped(text: str) -> list[str]:
-    parts, start, index = [], 0, 0
-    while index < len(text):
-        if text[index] == "\\":
-            index += 1
-        elif text[index] == ",":
-            parts.append(text[start:index])
-            start = index + 1
-        index += 1
-    parts.append(text[start:])
-    return [part for part in parts if part]
-
-
-def _escape(value: str) -> str:
-    return re.sub(r"([\\,=])", r"\\\1", value)
-
-
-def _unescape(text: str, value: str) -> str:
-    out, index = [], 0
-    while index < len(value):
-        char = value[index]
-        if char == "\\":
-            index += 1
-            if index == len(value) or value[index] not in "\\,=":
-                raise SelectorError(f'field selector "{text}": "\\" must be followed by "\\", "," or "="')
-            char = value[index]
-        elif char in ",=":
-            raise SelectorError(f'field selector "{text}": "{char}" in a value must be written "\\{char}"')
-        out.append(char)
-        index += 1
-    return "".join(out)
-
-
-class _LabelText:
-    """A recursive-descent reader of the text form, one token ahead."""
-
-    _TOKEN = re.compile(r"\s*(==|!=|[(),=!<>]|[^\s(),=!<>]+)")
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens: list[str] = []
-        position = 0
-        stripped = text.rstrip()
-        while position < len(stripped):
-            match = self._TOKEN.match(stripped, position)
-            if match is None:  # cannot happen: the token pattern covers every character
-                raise self._error(f'unexpected "{stripped[position]}"')
-            self._tokens.append(match[1])
-            position = match.end()
-        self._at = 0
-
-    def requirements(self) -> list[Requirement]:
-        found: list[Requirement] = []
-        if not self._tokens:
-            return found
-        while True:
-            found.append(self._one())
-            token = self._next()
-            if not token:
-                return found
-            if token != ",":
-                raise self._error(f'expected "," or the end, found "{token}"')
-            if not self._peek():
-                raise self._error('a requirement must follow ","')
-
-    def _one(self) -> Requirement:
-        where = f'selector "{self._text}"'
-        if self._peek() == "!":
-            self._next()
-            return _requirement(where, self._word("a key"), DOES_NOT_EXIST, [])
-        key = self._word("a key")
-        token = self._peek()
-        if token in ("", ","):
-            return _requirement(where, key, EXISTS, [])
-        self._next()
-        if token in ("=", "=="):
-            return _requirement(where, key, IN, [self._value()])
-        if token == "!=":
-            return _requirement(where, key, NOT_IN, [self._value()])
-        if token in ("in", "notin"):
-            return _requirement(where, key, IN if token == "in" else NOT_IN, self._values())
-        if token in (">", "<"):
-            return _requirement(where, key, GT if token == ">" else LT, [self._word("a whole number")])
-        raise self._error(f'expected =, ==, !=, in, notin, > or <, found "{token}"')
-
-    def _values(self) -> list[str]:
-        if self._next() != "(":
-            raise self._error('"(" must follow in and notin')
-        values = []
-        while True:
-            values.append(self._value())
-            token = self._next()
-            if token == ")":
-                return values
-            if token != ",":
-                raise self._error(f'expected "," or ")" in a list of values, found "{token}"')
-
-    def _value(self) -> str:
-        return "" if self._peek() in ("", ",", ")") else self._word("a value")
-
-    def _word(self, what: str) -> str:
-        token = self._next()
-        if not token or token in ("==", "!=") or token in "(),=!<>":
-            raise self._error(f'expected {what}, found "{token}"' if token else f"expected {what} at the end")
-        return token
-
-    def _peek(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
-
-    def _next(self) -> str:
-        token = self._peek()
-        self._at += 1
-        return token
-
-    def _error(self, rule: str) -> SelectorError:
-        return SelectorError(f'selector "{self._text}": {rule}')

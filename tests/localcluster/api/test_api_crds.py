@@ -50,7 +50,8 @@ def test_a_definition_serves_its_resource(client: Client, namespace: str) -> Non
     assert conditions == {"NamesAccepted": "True", "Established": "True"}
     assert created["status"]["storedVersions"] == ["v1"]
     path = f"/apis/test.koord.sh/v1/namespaces/{namespace}/widgets"
-    made = client.post(path, {"metadata": {"name": "w"}, "spec": {"size": 3}, "status": {"replicas": 9}}).body
+    widget = {"apiVersion": "test.koord.sh/v1", "kind": "Widgets", "metadata": {"name": "w"}}
+    made = client.post(path, {**widget, "spec": {"size": 3}, "status": {"replicas": 9}}).body
     assert made["apiVersion"] == "test.koord.sh/v1" and made["kind"] == "Widgets" and "status" not in made
     assert made["metadata"]["generation"] == 1
 
@@ -60,7 +61,7 @@ def test_a_definition_serves_its_resource(client: Client, namespace: str) -> Non
     status = client.patch(f"{path}/w/status", ready).body
     assert status["metadata"]["generation"] == 2 and status["spec"] == {"size": 4}
     assert client.patch(f"{path}/w", {}, "strategic-merge-patch").code == 415
-    no_version = client.put(f"{path}/w", {"metadata": {"name": "w"}, "spec": {}})
+    no_version = client.put(f"{path}/w", {**widget, "spec": {}})
     assert no_version.code == 422 and "must be specified for an update" in no_version.body["message"]
 
     scaled = client.patch(f"{path}/w/scale", {"spec": {"replicas": 5}}).body
@@ -82,7 +83,7 @@ def test_a_definition_serves_its_resource(client: Client, namespace: str) -> Non
 def test_deleting_a_definition_ends_its_watches(client: Client, server: Any, namespace: str) -> None:
     client.post(CRDS, definition("gears"))
     path = f"/apis/test.koord.sh/v1/namespaces/{namespace}/gears"
-    client.post(path, {"metadata": {"name": "g"}})
+    client.post(path, {"apiVersion": "test.koord.sh/v1", "kind": "Gears", "metadata": {"name": "g"}})
     watcher = Client(server.ready)
     events = watcher.watch(f"{path}?watch=1")
     assert next(events)["type"] == "ADDED"
@@ -97,13 +98,12 @@ def test_two_versions_share_their_objects(client: Client, namespace: str) -> Non
     body["spec"]["versions"].append({"name": "v2", "served": True, "storage": False, "schema": open_schema})
     client.post(CRDS, body)
     base = "/apis/test.koord.sh/{}/namespaces/" + namespace + "/cogs"
-    made = client.post(
-        base.format("v2"), {"apiVersion": "test.koord.sh/v2", "metadata": {"name": "c"}, "spec": {"a": 1}}
-    )
+    cog = {"apiVersion": "test.koord.sh/v2", "kind": "Cogs", "metadata": {"name": "c"}}
+    made = client.post(base.format("v2"), {**cog, "spec": {"a": 1}})
     assert (made.code, made.body["apiVersion"]) == (201, "test.koord.sh/v2")
     assert client.get(base.format("v1") + "/c").body["apiVersion"] == "test.koord.sh/v1"
     assert client.get(base.format("v2")).body["items"][0]["apiVersion"] == "test.koord.sh/v2"
-    wrong = client.post(base.format("v2"), {"apiVersion": "test.koord.sh/v1", "metadata": {"name": "d"}})
+    wrong = client.post(base.format("v2"), {**cog, "apiVersion": "test.koord.sh/v1", "metadata": {"name": "d"}})
     assert wrong.code == 400
     client.delete(f"{CRDS}/cogs.test.koord.sh")
 
@@ -144,22 +144,47 @@ def test_koords_own_definitions_are_served(client: Client, namespace: str) -> No
         (".a.b", [1]),
         ("{.a.b}", [1]),
         ("a.b", [1]),
-        (".l[0]", [{"t": "x", "v": True}]),
+        (".l[0]", [{"t": "x", "v": 1, "o": True}]),
         (".l[-1].v", [2]),
         (".l[*].t", ["x", "y"]),
         (".l[-1:].t", ["y"]),
         ('.l[?(@.t=="y")].v', [2]),
-        (".l[?(@.v==true)].t", ["x"]),
-        (".m['dotted.key']", ["z"]),
+        (".l[?(@.o==true)].t", ["x"]),
+        (".l[?(@.v>1)].t", ["y"]),
+        (".l[?(@.v!=2)].t", ["x"]),
+        (".l[?(@.o)].t", ["x", "y"]),
+        (".l[0,1].t", ["x", "y"]),
+        (".l[0]['t','v']", ["x", 1]),
+        ("..t", ["x", "y"]),
+        (".m['dotted\\.key']", ["z"]),
+        (".m['dotted.key']", []),
         (".m.dotted\\.key", ["z"]),
         (".none.at.all", []),
-        (".a[0]", []),
-        (".l[7]", []),
     ],
 )
 def test_json_paths(path: str, expected: list[Any]) -> None:
-    obj = {"a": {"b": 1}, "l": [{"t": "x", "v": True}, {"t": "y", "v": 2}], "m": {"dotted.key": "z"}}
+    obj = {
+        "a": {"b": 1},
+        "l": [{"t": "x", "v": 1, "o": True}, {"t": "y", "v": 2, "o": False}],
+        "m": {"dotted.key": "z"},
+    }
     assert JsonPath(path).find(obj) == expected
+
+
+@pytest.mark.parametrize("path", [".a[0]", ".l[7]", ".l[-3:]", '.l[?(@.v=="y")].t', ".l[?(@.t>1)].v", ".l[0:1:0]"])
+def test_json_paths_that_cannot_be_followed(path: str) -> None:
+    obj = {"a": {"b": 1}, "l": [{"t": "x", "v": 1}, {"t": "y", "v": 2}]}
+    with pytest.raises(JsonPathError):
+        JsonPath(path).find(obj)
+    assert JsonPath(path).first(obj) is None
+
+
+def test_a_path_leads_to_a_bounded_number_of_values() -> None:
+    obj: dict[str, Any] = {"x": 1}
+    for _ in range(400):
+        obj = {"a": obj}
+    with pytest.raises(JsonPathError, match="more than 100000 values"):
+        JsonPath("..a..a..a").find(obj)
 
 
 @given(st.text(".[]@?()='\"ab*0:-{} ", max_size=12))
@@ -168,4 +193,4 @@ def test_any_text_is_a_path_or_refused(text: str) -> None:
         path = JsonPath(text)
     except JsonPathError:
         return
-    path.find({"a": [{"b": 1}], "b": {"a": "x"}})
+    path.first({"a": [{"b": 1}], "b": {"a": "x"}})

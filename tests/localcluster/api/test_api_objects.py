@@ -147,8 +147,8 @@ def test_content_types(client: Client, namespace: str) -> None:
     # An envelope that names a kind whose message is not read here.
     unread = b"k8s\x00\x0a\x09\x0a\x02v1\x12\x03Cat"
     answer = client.post(path, unread, content_type="application/vnd.kubernetes.protobuf")
-    assert (answer.code, answer.body["reason"]) == (415, "UnsupportedMediaType")
-    yaml = b"metadata: {name: y}\ndata: {a: b}\n"
+    assert (answer.code, answer.body["reason"]) == (400, "BadRequest")
+    yaml = b"metadata: {name: yy}\ndata: {a: b}\n"
     assert client.post(path, yaml, content_type="application/yaml").body["data"] == {"a": "b"}
     assert client.get(path, Accept="application/vnd.kubernetes.protobuf").code == 406
     both = "application/vnd.kubernetes.protobuf, application/json"

@@ -101,7 +101,7 @@ class App:
             if len(body) > MAX_BODY:
                 raise too_large(MAX_BODY)
         query = Query(scope["query_string"], method)
-        return Request(method, path, query, accept, content_type, body, warnings, user_agent)
+        return Request(method, path, query, accept, content_type, body, warnings, user_agent, [])
 
     async def _answer(self, request: Request) -> Response:
         if b"yaml" in request.accept and prefers_yaml(request):

@@ -3,6 +3,7 @@
 from typing import Any
 
 from koord.localcluster.api.errors import Cause, invalid_value, not_supported
+from koord.localcluster.api.workloadrules import selector_causes
 from koord.localcluster.clusterapi import Object
 
 _PERCENT_RULE = (
@@ -22,6 +23,7 @@ def validate_budget(budget: Object) -> list[Cause]:
     for field, value in (("minAvailable", least), ("maxUnavailable", most)):
         if value is not None:
             causes.extend(_amount_causes(f"spec.{field}", value))
+    causes.extend(selector_causes(spec.get("selector") or {}, "spec.selector"))
     policy = spec.get("unhealthyPodEvictionPolicy")
     if policy is not None and policy not in _POLICIES:
         causes.append(not_supported("spec.unhealthyPodEvictionPolicy", policy, _POLICIES))

@@ -244,7 +244,7 @@ def builtin_resources() -> list[Resource]:
 def register_builtins(registry: Registry) -> None:
     """Serve all built-in resources."""
     for resource in builtin_resources():
-        columns = COLUMNS.get(resource.key, ())
+        columns = COLUMNS.get(resource.key)
         resource.columns = columns
         group = resource.group.partition(".")[0] or "core"
         resource.strategic = f"{group}.{resource.version}.{resource.kind}"

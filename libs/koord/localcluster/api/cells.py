@@ -72,6 +72,6 @@ def field(name: str, *path: str, kind: str = "string", priority: int = 0, empty:
     return Column(name, kind, read, priority=priority)
 
 
-def count(name: str, *path: str) -> Column:
+def count(name: str, *path: str, kind: str = "integer") -> Column:
     """A column that shows how many elements there are at a path."""
-    return Column(name, "integer", lambda obj: len(at(obj, *path) or ()))
+    return Column(name, kind, lambda obj: len(at(obj, *path) or ()))

@@ -7,7 +7,8 @@ Both doors, HTTP and in process, end here.
 import random
 from collections.abc import Callable
 
-from koord.localcluster.api import crds, pods
+from koord.localcluster.api import addresses, crds, pods
+from koord.localcluster.api.addresses import ServiceAddresses
 from koord.localcluster.api.admission.admission import Admission
 from koord.localcluster.api.apply import ownership
 from koord.localcluster.api.apply.writers import Applied, By
@@ -33,6 +34,7 @@ from koord.localcluster.api.rules import CHANGE_VALIDATORS, VALIDATORS
 from koord.localcluster.api.schemas.strict import Report
 from koord.localcluster.api.shapes import check_shape, schema_causes
 from koord.localcluster.api.store import Collection, Store, decode, encode, same_json
+from koord.localcluster.api.typemeta import settle_type
 from koord.localcluster.api.uids import new_uid
 from koord.localcluster.api.validation import validate_metadata, validate_metadata_change, validate_node
 from koord.localcluster.api.watchcache import Entry
@@ -60,6 +62,7 @@ class Cluster:
         self.terminating: set[str] = set()
         self.dying_definitions: set[str] = set()
         self.store.listen(self._note_deletions, lambda resource: resource is NAMESPACES or resource is CRDS)
+        self.addresses = ServiceAddresses(self.store)
         register_builtins(self.registry)
         for resource in self.registry.resources.values():
             self.store.open(resource)
@@ -157,6 +160,8 @@ class Cluster:
             metadata["managedFields"] = entries
         if resource.key == "pods":
             pods.prepare(self, obj)
+        elif resource.key == addresses.KEY:
+            self.addresses.prepare(resource, obj)
         elif resource is CRDS:
             crds.prepare(obj, now)
         if self.admission.current is not None:
@@ -211,7 +216,7 @@ class Cluster:
         old = decode(entry)
         new = apply(old)
         proven = check_shape(resource, new, old, report, subresource)
-        self._settle_type(resource, new)
+        self._settle_type(resource, new, patched=True)
         if (uid := new["metadata"].get("uid")) and uid != entry.uid:
             raise invalid(resource, name, [invalid_value("metadata.uid", uid, "field is immutable")])
         return self.update(resource, entry, old, new, subresource=subresource, dry_run=dry_run, proven=proven, by=by)
@@ -326,15 +331,9 @@ class Cluster:
 
     # --- the parts of a write
 
-    def _settle_type(self, resource: Resource, obj: Object) -> None:
-        if obj.get("kind") == resource.kind and obj.get("apiVersion") == resource.api_version:
-            return
-        for field, expected in (("apiVersion", resource.api_version), ("kind", resource.kind)):
-            given = obj.get(field)
-            if given is None:
-                obj[field] = expected
-            elif given != expected:
-                raise bad_request(f"the {field} in the data ({given}) does not match the expected {field} ({expected})")
+    def _settle_type(self, resource: Resource, obj: Object, *, patched: bool = False) -> None:
+        if obj.get("kind") != resource.kind or obj.get("apiVersion") != resource.api_version:
+            settle_type(resource, obj, patched=patched)
 
     def _settle_namespace(
         self, resource: Resource, namespace: str | None, metadata: Object, *, existing: bool = False
@@ -377,10 +376,14 @@ class Cluster:
         if subresource is None:
             if resource.key == "pods":
                 pods.prepare_change(result, old)
+            elif resource.key == addresses.KEY:
+                addresses.keep(result, old)
             if default := DEFAULTS.get(resource.key):
                 default(result)
             if validator := CHANGE_VALIDATORS.get(resource.key):
                 causes.extend(validator(result, old))
+            if resource.key == addresses.KEY and not causes:
+                self.addresses.prepare(resource, result)
             if resource is CRDS and not causes:
                 crds.prepare(result, self.clock.now())
         elif resource.key == "nodes":

@@ -189,7 +189,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Source", "string", _event_source, priority=1),
         field("Message", "message"),
         Column("First Seen", "string", _event_first_seen, priority=1),
-        field("Count", "count", kind="integer", priority=1, empty=1),
+        field("Count", "count", priority=1, empty=1),
         NAME_LAST,
     ),
     "jobs.batch": (
@@ -203,7 +203,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "cronjobs.batch": (
         field("Schedule", "spec", "schedule"),
         field("Timezone", "spec", "timeZone", empty="<none>"),
-        Column("Suspend", "string", lambda job: str(bool(at(job, "spec", "suspend")))),
+        Column("Suspend", "boolean", lambda job: str(bool(at(job, "spec", "suspend")))),
         count("Active", "status", "active"),
         Column("Last Schedule", "string", _last_schedule),
         AGE,
@@ -212,8 +212,8 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "deployments.apps": (
         Column("Ready", "string", _ready_of),
-        field("Up-to-date", "status", "updatedReplicas", kind="integer", empty=0),
-        field("Available", "status", "availableReplicas", kind="integer", empty=0),
+        field("Up-to-date", "status", "updatedReplicas", empty=0),
+        field("Available", "status", "availableReplicas", empty=0),
         AGE,
         *containers("spec", "template", "spec"),
         SELECTOR,

@@ -4,9 +4,10 @@ Its parts have their types already (`schemas.decoding`); what is refused here is
 """
 
 import re
+from types import NoneType
 from typing import Any
 
-from koord.localcluster.api.errors import Cause, invalid_value, not_supported, required
+from koord.localcluster.api.errors import Cause, bad_request, invalid_value, not_supported, required
 from koord.localcluster.api.jsonpath import JsonPath, JsonPathError
 from koord.localcluster.api.schemas.structural import check_structure
 from koord.localcluster.api.schemas.validating import show
@@ -28,6 +29,8 @@ def validate_crd(crd: Object) -> list[Cause]:
     spec: Object = crd.get("spec") or {}
     names: Object = spec.get("names") or {}
     versions: list[Object] = spec.get("versions") or []
+    for version in versions:
+        _check_readable((version.get("schema") or {}).get("openAPIV3Schema"))
     causes = _check_names(crd, spec, names)
     causes += _check_versions(versions)
     for i, version in enumerate(versions):
@@ -37,11 +40,32 @@ def validate_crd(crd: Object) -> list[Cause]:
         causes += _check_columns(version.get("additionalPrinterColumns") or [], f"{path}.additionalPrinterColumns")
         causes += _check_scale((version.get("subresources") or {}).get("scale"), f"{path}.subresources.scale")
         causes += _check_fields(version.get("selectableFields") or [], f"{path}.selectableFields")
-    causes += _check_conversion(spec.get("conversion") or {})
+    causes += _check_conversion(spec["conversion"]) if spec.get("conversion") is not None else []
     if spec.get("preserveUnknownFields"):
         why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
         causes.append(invalid_value("spec.preserveUnknownFields", True, why))
     return causes
+
+
+def _check_readable(schema: Any) -> None:
+    """400 for what is neither a schema nor a boolean where one of them must be: Go cannot read it at all."""
+    pending = [schema]
+    while pending:
+        source = pending.pop()
+        if isinstance(source, list):
+            pending.extend(source)
+        if not isinstance(source, dict):
+            continue
+        for key in ("additionalProperties", "additionalItems"):
+            if not isinstance(source.get(key), dict | bool | NoneType):
+                why = "boolean or JSON schema expected"
+                raise bad_request(
+                    'CustomResourceDefinition in version "v1" cannot be handled as a CustomResourceDefinition: ' + why
+                )
+        for key in ("properties", "patternProperties", "definitions"):
+            if isinstance(source.get(key), dict):
+                pending.extend(source[key].values())
+        pending.extend(source.get(key) for key in ("items", "additionalProperties", "not", "allOf", "anyOf", "oneOf"))
 
 
 def _label(path: str, value: str, prefix: str = "") -> list[Cause]:
@@ -170,10 +194,11 @@ def _check_fields(fields: list[Object], path: str) -> list[Cause]:
 
 
 def _check_conversion(conversion: Object) -> list[Cause]:
-    strategy = conversion.get("strategy", "None")
+    strategy, path = conversion.get("strategy") or "", "spec.conversion"
     if strategy == "None":
         return []
-    path = "spec.conversion"
+    if not strategy:
+        return [required(f"{path}.strategy")]
     if strategy != "Webhook":
         return [not_supported(f"{path}.strategy", strategy, ("None", "Webhook"))]
     webhook = conversion.get("webhook") or {}

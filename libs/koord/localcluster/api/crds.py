@@ -5,19 +5,19 @@ the schema of the stored version newly says (defaults, fields that are no more) 
 already there: they are brought into its form in place, without a new version, which a real server does at each read.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import yaml
 
-from koord.localcluster.api.jsonpath import JsonPath
+from koord.localcluster.api.jsonpath import JsonPath, JsonPathError
+from koord.localcluster.api.printed import printed_cell
 from koord.localcluster.api.resources import Column, Resource, Route, ScalePaths
 from koord.localcluster.api.schemas.custom import CustomReader, custom_schema
 from koord.localcluster.api.schemas.model import Schema
 from koord.localcluster.api.schemas.structural import warnings_of
 from koord.localcluster.api.store import Collection, decode, decode_bytes, encode
-from koord.localcluster.api.tables import age_of, parse_time
+from koord.localcluster.api.tables import CREATION
 from koord.localcluster.clusterapi import Object
 
 if TYPE_CHECKING:
@@ -77,8 +77,11 @@ class _Spec(msgspec.Struct):
 def prepare(crd: Object, now: str) -> None:
     """Fill in names and say that the definition is established: it is, as soon as it is stored."""
     names = crd["spec"]["names"]
-    names.setdefault("singular", names["kind"].lower())
-    names.setdefault("listKind", names["kind"] + "List")
+    names["singular"] = names.get("singular") or names["kind"].lower()
+    names["listKind"] = names.get("listKind") or names["kind"] + "List"
+    for field in ("shortNames", "categories"):
+        if field in names and not names[field]:
+            del names[field]
     crd["spec"].setdefault("conversion", {"strategy": "None"})
     versions = [version["name"] for version in crd["spec"]["versions"] if version.get("storage")]
     status = dict(crd.get("status") or {})
@@ -212,42 +215,22 @@ def _outward(route: Route, schema: Schema) -> Any:
 
 
 def _columns(columns: list[_PrinterColumn]) -> tuple[Column, ...]:
+    """The columns of a version; one with a path that cannot be read ends them, as in Kubernetes."""
     if not columns:
         return (_AGE,)
-    return tuple(
-        Column(column.name, column.type, _cell(column), column.description, column.priority, column.format)
-        for column in columns
-    )
+    made = []
+    for column in columns:
+        try:
+            path = JsonPath(column.json_path)
+        except JsonPathError:
+            break
+        told = column.description or f"Custom resource definition column (in JSONPath format): {column.json_path}"
+        cell = printed_cell(path, column.type)
+        made.append(Column(column.name, column.type, cell, told, column.priority, column.format))
+    return tuple(made)
 
 
-def _cell(column: _PrinterColumn) -> Callable[[Object], Any]:
-    """What a column shows: the first value at its path, if it is of the column's type; texts show anything."""
-    kind = column.type
-    try:
-        path = JsonPath(column.json_path)
-    except ValueError:
-        return lambda _: None
-
-    def read(obj: Object) -> Any:
-        value = path.first(obj)
-        if value is None:
-            return None
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        match kind:
-            case "integer":
-                return int(value) if number else None
-            case "number":
-                return value if number else None
-            case "boolean":
-                return value if isinstance(value, bool) else None
-            case "date":
-                return (age_of(value) if parse_time(value) is not None else "<invalid>") if value else "<unknown>"
-        return value
-
-    return read
-
-
-_AGE = Column("Age", "date", _cell(_PrinterColumn("Age", "date", ".metadata.creationTimestamp")))
+_AGE = Column("Age", "date", printed_cell(JsonPath(".metadata.creationTimestamp"), "date"), CREATION)
 
 
 def _dotted(path: str) -> str:

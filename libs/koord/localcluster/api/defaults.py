@@ -7,7 +7,14 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
-from koord.localcluster.api.admission.definitions import MUTATING, VALIDATING, default_configuration
+from koord.localcluster.api.admission.definitions import (
+    BINDINGS,
+    MUTATING,
+    POLICIES,
+    VALIDATING,
+    default_configuration,
+)
+from koord.localcluster.api.admission.policydefinitions import default_binding, default_policy
 from koord.localcluster.api.poddefaults import default_claim_spec, default_pod, default_pod_spec
 from koord.localcluster.api.validation import canonical_amounts
 from koord.localcluster.clusterapi import Object
@@ -162,11 +169,15 @@ def _default_service(service: Object) -> None:
         affinity.setdefault("timeoutSeconds", 10800)
     if kind != "ExternalName":
         spec.setdefault("internalTrafficPolicy", "Cluster")
+        if spec.get("clusterIP") == "None" and not spec.get("selector"):
+            # Whoever fills in its endpoints may choose among both kinds of addresses.
+            spec.setdefault("ipFamilies", ["IPv4", "IPv6"])
+            spec.setdefault("ipFamilyPolicy", "RequireDualStack")
         spec.setdefault("ipFamilies", ["IPv4"])
         spec.setdefault("ipFamilyPolicy", "SingleStack")
-        if "clusterIP" in spec:
+        if spec.get("clusterIP"):
             spec.setdefault("clusterIPs", [spec["clusterIP"]])
-    if kind in ("NodePort", "LoadBalancer"):
+    if kind in ("NodePort", "LoadBalancer") or spec.get("externalIPs"):
         spec.setdefault("externalTrafficPolicy", "Cluster")
     if kind == "LoadBalancer":
         spec.setdefault("allocateLoadBalancerNodePorts", True)
@@ -260,6 +271,8 @@ DEFAULTS: dict[str, Defaulter] = {
     "priorityclasses.scheduling.k8s.io": _default_priority_class,
     MUTATING: lambda configuration: default_configuration(configuration, mutating=True),
     VALIDATING: lambda configuration: default_configuration(configuration, mutating=False),
+    POLICIES: default_policy,
+    BINDINGS: default_binding,
 }
 """By resource key; run after the shape of the object was checked."""
 FIRST_STATUS: dict[str, Callable[[], Any]] = {

@@ -1,9 +1,8 @@
-"""The rules of Services, ConfigMaps, Secrets, Leases, quotas and claims, in the real server's words."""
+"""The rules of ConfigMaps, Secrets, Leases, quotas and claims, in the real server's words."""
 
-import ipaddress
 import re
 
-from koord.localcluster.api.errors import Cause, invalid_value, not_supported, required
+from koord.localcluster.api.errors import Cause, invalid_value, required
 from koord.localcluster.api.validation import validate_amounts
 from koord.localcluster.clusterapi import Object
 
@@ -12,42 +11,6 @@ _KEY_RULE = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
     "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
-_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
-_PORT_RULE = "must be between 1 and 65535, inclusive"
-_ADDRESS_RULE = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-
-
-def validate_service(service: Object) -> list[Cause]:
-    """Type, ports, address."""
-    spec = service.get("spec") or {}
-    causes: list[Cause] = []
-    kind, ports, address = spec.get("type", "ClusterIP"), spec.get("ports") or [], spec.get("clusterIP")
-    if kind not in _TYPES:
-        causes.append(not_supported("spec.type", kind, _TYPES))
-    if kind == "ExternalName":
-        if not spec.get("externalName"):
-            causes.append(required("spec.externalName"))
-    elif not ports and address != "None":
-        causes.append(required("spec.ports"))
-    for i, port in enumerate(ports):
-        path, number = f"spec.ports[{i}]", port.get("port", 0)
-        if len(ports) > 1 and not port.get("name"):
-            causes.append(required(f"{path}.name"))
-        if not 0 < number < 65536:
-            causes.append(invalid_value(f"{path}.port", number, _PORT_RULE))
-        target = port.get("targetPort", number)
-        if isinstance(target, int) and not 0 < target < 65536:
-            causes.append(invalid_value(f"{path}.targetPort", target, _PORT_RULE))
-        protocol = port.get("protocol", "TCP")
-        if protocol not in _PROTOCOLS:
-            causes.append(not_supported(f"{path}.protocol", protocol, _PROTOCOLS))
-    if address not in (None, "", "None"):
-        try:
-            ipaddress.ip_address(address)
-        except ValueError:
-            causes.append(invalid_value("spec.clusterIPs[0]", address, _ADDRESS_RULE))
-    return causes
 
 
 def _keys(data: Object, field: str) -> list[Cause]:

@@ -36,6 +36,7 @@ from koord.localcluster.api.resources import Resource, Route
 from koord.localcluster.api.schemas.requesting import report_of
 from koord.localcluster.api.selecting import compile_match
 from koord.localcluster.api.store import encode
+from koord.localcluster.api.typemeta import check_type, wrong_version
 from koord.localcluster.api.watching import WatchPlan
 from koord.localcluster.api.watching import Writer as WatchWriter
 from koord.localcluster.clusterapi import Object
@@ -137,14 +138,14 @@ class ObjectHandlers:
             return obj
         given = obj.get("apiVersion")
         if given is not None and given != route.api_version:
-            raise bad_request(
-                f"the API version in the data ({given}) does not match the expected API version ({route.api_version})"
-            )
+            raise bad_request(wrong_version(given, route.api_version))
         return route.inward(obj)
 
     def _create(self, request: Request, target: Target) -> Response:
         resource = target.route.resource
         decoded = decode_object(request)
+        if resource.custom:
+            check_type(target.route, decoded, request.body)
         report = report_of(request, target.route, decoded)
         obj = self._inward(target, decoded)
         view = wanted_view(request.accept)
@@ -157,6 +158,8 @@ class ObjectHandlers:
 
     def _replace(self, request: Request, target: Target, subresource: str | None = None) -> Response:
         decoded = decode_object(request)
+        if target.route.resource.custom:
+            check_type(target.route, decoded, request.body)
         report = report_of(request, target.route, decoded)
         obj = self._inward(target, decoded)
         raw = self._cluster.replace(

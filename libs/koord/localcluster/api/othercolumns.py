@@ -126,10 +126,10 @@ def _established(crd: Object) -> bool:
 OTHER_COLUMNS: dict[str, tuple[Column, ...]] = {
     "namespaces": (field("Status", "status", "phase"), AGE),
     "configmaps": (
-        Column("Data", "integer", lambda obj: len(obj.get("data") or ()) + len(obj.get("binaryData") or ())),
+        Column("Data", "string", lambda obj: len(obj.get("data") or ()) + len(obj.get("binaryData") or ())),
         AGE,
     ),
-    "secrets": (field("Type", "type"), count("Data", "data"), AGE),
+    "secrets": (field("Type", "type"), count("Data", "data", kind="string"), AGE),
     "limitranges": (_CREATED,),
     "resourcequotas": (
         Column("Request", "string", _quota(limits=False)),

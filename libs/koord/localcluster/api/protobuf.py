@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from koord.localcluster.api.errors import bad_request, unsupported_media_type
+from koord.localcluster.api.errors import bad_request
 from koord.localcluster.clusterapi import Object
 
 MAGIC = b"k8s\x00"
@@ -75,7 +75,7 @@ def _field(text: str) -> _Field:
 
 
 def decode_protobuf(body: bytes) -> Object:
-    """The object in a protobuf body; 415 for a kind that is not read here, 400 for bytes that are no such message."""
+    """The object in a protobuf body; 400 for a kind that is not read here and for bytes that are no such message."""
     if not body.startswith(MAGIC):
         raise bad_request("the body of the request does not start with the magic number of Kubernetes protobuf")
     try:
@@ -84,12 +84,19 @@ def decode_protobuf(body: bytes) -> Object:
         api_version, kind = names.get("apiVersion", ""), names.get("kind", "")
         message = _facts().kinds.get(f"{api_version} {kind}") or _options(kind)
         if message is None:
-            given = f"application/vnd.kubernetes.protobuf with {kind or 'no kind'}"
-            raise unsupported_media_type("application/json, application/yaml", given)
+            raise bad_request(_unknown(api_version, kind))
         decoded = _message(envelope.get("raw", memoryview(b"")), _described(message))
     except (ValueError, IndexError, OverflowError, struct.error) as error:
         raise bad_request(f"the body of the request is not valid protobuf: {error}") from error
     return {"apiVersion": api_version, "kind": kind, **decoded}
+
+
+def _unknown(api_version: str, kind: str) -> str:
+    if not kind:
+        return "the object provided is unrecognized: Object 'Kind' is missing in the body of the request"
+    if "." in api_version.partition("/")[0].removesuffix(".k8s.io"):
+        return f"{kind} in {api_version} has no protobuf form that is known here: send JSON"
+    return f'no kind "{kind}" is registered for version "{api_version}"'
 
 
 def _options(kind: str) -> str | None:

@@ -25,7 +25,15 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
-_decode = msgspec.json.Decoder().decode
+
+def _number(text: str) -> int | float:
+    """A number with a fraction or an exponent; what has no fraction is whole, as Go would write it again."""
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) < _MOST_WHOLE else number
+
+
+_MOST_WHOLE = 1e21
+_decode = msgspec.json.Decoder(float_hook=_number).decode
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _MOST_DIGITS = 19
 
@@ -92,6 +100,7 @@ class Request(NamedTuple):
     """A request after authentication; `path` is split at slashes, without the leading empty part.
 
     `warnings` is for whoever handles the request to add to: the answer, a refusal too, carries them as headers.
+    `repeated` becomes a sentence for every key that a YAML body says again, when it is decoded.
     """
 
     method: str
@@ -101,7 +110,8 @@ class Request(NamedTuple):
     content_type: bytes
     body: bytes
     warnings: list[str]
-    user_agent: bytes = b""
+    user_agent: bytes
+    repeated: list[str]
 
 
 class Response(NamedTuple):
@@ -187,7 +197,9 @@ def decode_object(request: Request) -> dict[str, Any]:
     media = media_type(request.content_type)
     if media in ("application/yaml", "text/yaml"):
         try:
-            value = decode_json(read_yaml(request.body)[0])
+            text, repeated = read_yaml(request.body)
+            request.repeated[:] = repeated
+            value = decode_json(text)
         except YamlError as error:
             raise bad_request(f"the body of the request is not valid YAML: {error}") from error
     elif media in ("", "application/json", "*/*"):

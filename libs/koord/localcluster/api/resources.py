@@ -59,7 +59,7 @@ class Resource:
     fields: tuple[tuple[str, tuple[str, ...]], ...] = ()
     strategic: str | None = None
     custom: bool = False
-    columns: tuple[Column, ...] = ()
+    columns: tuple[Column, ...] | None = None
     singular: str = ""
     list_kind: str = ""
     source: bytes = b""
@@ -87,7 +87,7 @@ class Route:
     version: str
     outward: Convert | None = None
     inward: Convert | None = None
-    columns: tuple[Column, ...] = ()
+    columns: tuple[Column, ...] | None = None
 
     @property
     def api_version(self) -> str:

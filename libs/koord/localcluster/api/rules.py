@@ -11,9 +11,9 @@ from koord.localcluster.api.kindrules import (
     validate_lease,
     validate_quota,
     validate_secret,
-    validate_service,
 )
 from koord.localcluster.api.podrules import validate_pod, validate_pod_change, validate_pod_spec, validate_template
+from koord.localcluster.api.servicerules import validate_service, validate_service_change
 from koord.localcluster.api.validation import ChangeValidator, Validator, validate_node
 from koord.localcluster.api.workloadrules import (
     validate_cronjob,
@@ -107,7 +107,7 @@ CHANGE_VALIDATORS: dict[str, ChangeValidator] = {
     "pods": validate_pod_change,
     "podtemplates": lambda new, old: _validate_pod_template(new),
     "nodes": _node_change,
-    "services": lambda new, old: validate_service(new),
+    "services": validate_service_change,
     "configmaps": lambda new, old: validate_config_map(new),
     "secrets": lambda new, old: validate_secret(new),
     "leases.coordination.k8s.io": lambda new, old: validate_lease(new),

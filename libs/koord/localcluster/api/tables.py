@@ -1,8 +1,9 @@
 """Server-side tables: what `kubectl get` shows. Cells are computed here, by the columns of each resource."""
 
+import re
 import time
-from calendar import timegm
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -11,6 +12,8 @@ from koord.localcluster.api.resources import Column, Route
 from koord.localcluster.clusterapi import Object
 
 _UNKNOWN = "<unknown>"
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+CREATION = "Time since its creation"
 
 
 def encode_text(value: Any) -> str:
@@ -19,12 +22,12 @@ def encode_text(value: Any) -> str:
 
 
 def parse_time(text: Any) -> float | None:
-    """Seconds since the epoch of an API time, or None if it is none."""
-    if not isinstance(text, str):
+    """Seconds since the epoch of an API time (RFC 3339), or None if it is none."""
+    if not isinstance(text, str) or _TIME.fullmatch(text) is None:
         return None
     try:
-        return float(timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")))
-    except ValueError:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
         return None
 
 
@@ -69,7 +72,7 @@ def age_of(timestamp: Any) -> str:
 
 
 NAME = Column("Name", "string", lambda obj: obj["metadata"]["name"], "Name of the object", 0, "name")
-AGE = Column("Age", "string", lambda obj: age_of(obj["metadata"].get("creationTimestamp")), "Time since its creation")
+AGE = Column("Age", "string", lambda obj: age_of(obj["metadata"].get("creationTimestamp")), CREATION)
 
 
 def table(route: Route, objects: Iterable[Object], metadata: Object, include: str, *, headers: bool) -> Object:
@@ -77,7 +80,7 @@ def table(route: Route, objects: Iterable[Object], metadata: Object, include: st
 
     A watch sends the column definitions with its first event only (`headers`).
     """
-    columns = route.columns or (AGE,)
+    columns = (AGE,) if route.columns is None else route.columns
     if not any(column.format == "name" for column in columns):
         columns = (NAME, *columns)
     return {
@@ -119,9 +122,5 @@ def _cell(column: Column, obj: Object) -> Any:
     except (KeyError, TypeError, AttributeError, ValueError, IndexError):
         # Objects are shown as they are, also when a status was written by hand and has odd types.
         return None
-    if column.type == "integer" and isinstance(value, float):
-        return int(value)
-    if column.type == "string" and value is not None and not isinstance(value, str):
-        # Maps and lists are shown as JSON, as are booleans and numbers.
-        return encode_text(value)
-    return value
+    # Objects are shown as they are, also where a text should be.
+    return encode_text(value) if isinstance(value, dict | list) else value

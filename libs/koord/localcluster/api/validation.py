@@ -77,6 +77,12 @@ def _value_ok(value: str) -> bool:
     return ok
 
 
+def label_value_causes(value: str, path: str) -> Iterator[Cause]:
+    """What is wrong with a label's value."""
+    if not _value_ok(value):
+        yield invalid_value(path, value, VALUE_RULE)
+
+
 def validate_labels(labels: Object, path: str) -> Iterable[Cause]:
     """Keys are qualified names, values label values."""
     for key, value in labels.items():
@@ -131,7 +137,18 @@ def _owner_causes(owners: list[Object]) -> list[Cause]:
     causes: list[Cause] = []
     for i, owner in enumerate(owners):
         get = owner.get
-        if not (get("apiVersion") and get("kind") and get("name") and get("uid")):
+        version: str = get("apiVersion") or ""
+        if version.count("/") > 1 or version.endswith("/"):
+            causes.append(
+                invalid_value(
+                    f"metadata.ownerReferences[{i}].apiVersion", version, "must be <group>/<version> or <version>"
+                )
+            )
+        if get("kind") == "Event" and version == "v1":
+            shown = json.dumps(owner, separators=(",", ":"))
+            words = f"Invalid value: {shown}: /v1, Kind=Event is disallowed from being an owner"
+            causes.append(Cause("FieldValueInvalid", f"metadata.ownerReferences[{i}]", words))
+        if not (version and get("kind") and get("name") and get("uid")):
             causes.extend(
                 required(f"metadata.ownerReferences[{i}].{field}", "must not be empty")
                 for field in ("apiVersion", "kind", "name", "uid")

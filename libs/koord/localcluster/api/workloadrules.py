@@ -9,6 +9,7 @@ import msgspec
 from koord.localcluster.api.errors import Cause, invalid_value, not_supported, required
 from koord.localcluster.api.podrules import claim_names, validate_pod_spec
 from koord.localcluster.api.schemas.validating import show
+from koord.localcluster.api.validation import label_value_causes, qualified_name_problem, validate_labels
 from koord.localcluster.clusterapi import Object
 
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
@@ -32,7 +33,8 @@ def _general(path: str, value: Any, words: str) -> Cause:
 
 
 def selector_causes(selector: Object, path: str) -> Iterator[Cause]:
-    """The expressions of a label selector."""
+    """The keys, operators and values of a label selector."""
+    yield from validate_labels(selector.get("matchLabels") or {}, f"{path}.matchLabels")
     for i, expression in enumerate(selector.get("matchExpressions") or ()):
         where, operator = f"{path}.matchExpressions[{i}]", expression.get("operator", "")
         values = expression.get("values")
@@ -43,6 +45,10 @@ def selector_causes(selector: Object, path: str) -> Iterator[Cause]:
         elif operator in ("Exists", "DoesNotExist") and values:
             words = "Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
             yield Cause("FieldValueForbidden", f"{where}.values", words)
+        if problem := qualified_name_problem(expression.get("key", "")):
+            yield invalid_value(f"{where}.key", expression.get("key", ""), problem)
+        for j, value in enumerate(values or ()):
+            yield from label_value_causes(value, f"{where}.values[{j}]")
 
 
 def _matches(selector: Object, labels: Object) -> bool:

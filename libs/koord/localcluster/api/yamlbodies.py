@@ -5,6 +5,7 @@ could hold itself is refused before it is put together: nine lines can name a bi
 """
 
 import math
+import re
 from typing import Any
 
 import yaml
@@ -54,6 +55,8 @@ _Loader.yaml_implicit_resolvers = {
     first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
     for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"[yYnN]$"), list("yYnN"))
+_Loader.bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
 
 
 def read_yaml(body: bytes) -> tuple[bytes, list[str]]:

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 
 from koord.columns.matrix import Bools, Floats
+from koord.kube.nodeselectors import compile_term
 from koord.kube.pods import NodeSelectorRequirement, NodeSelectorTerm
-from koord.kube.selectors import compile_term
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.labels import ABSENT, LabelColumn
 from koord.scheduler.engine.window import Window

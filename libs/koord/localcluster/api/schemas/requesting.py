@@ -27,6 +27,7 @@ def report_of(request: Request, route: Route, decoded: Any) -> Report:
         return report
     if mode == WARN:
         report.problems = request.warnings
+    report.add_repeated(request.repeated)
     media = media_type(request.content_type)
     if media == JSON_PATCH:
         report.problems += _operations(decoded)

@@ -15,12 +15,13 @@ class Report:
     `version` is that of the request when a custom resource has several; its schema counts.
     """
 
-    __slots__ = ("mode", "problems", "version")
+    __slots__ = ("mode", "problems", "repeated", "version")
 
     def __init__(self, mode: str = WARN, version: str = "") -> None:
         self.mode = mode
         self.version = version
         self.problems: list[str] = []
+        self.repeated: list[str] = []
 
     def add_duplicates(self, body: bytes, decoded: Any) -> None:
         """Note members that occur twice in a JSON body; `decoded` is what was read from it, still unchanged.
@@ -30,10 +31,20 @@ class Report:
         if body.count(b'":') != encode(decoded).count(b'":'):
             self.problems += [f'duplicate field "{path}"' for path in duplicates(body)]
 
+    def add_repeated(self, lines: list[str]) -> None:
+        """Note the keys that a YAML body says again."""
+        if self.mode == STRICT:
+            self.repeated = lines
+        else:
+            self.problems += lines
+
     @property
     def refused(self) -> str:
         """The sentence of a strict refusal; empty when there is nothing to refuse."""
-        return "strict decoding error: " + ", ".join(self.problems) if self.problems and self.mode == STRICT else ""
+        if self.mode != STRICT or not (self.problems or self.repeated):
+            return ""
+        lines = ["\n  ".join(("yaml: unmarshal errors:", *self.repeated))] if self.repeated else []
+        return "strict decoding error: " + ", ".join(lines + self.problems)
 
     @property
     def warnings(self) -> list[str]:
