@@ -1,24 +1,19 @@
 """Admission in the server's process: who waits for webhooks, what a hostile one can do, and where Services lead."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from koord.localcluster.api import pods
 from koord.localcluster.api.admission import admission as module
 from koord.localcluster.api.admission import transport
 from koord.localcluster.api.admission.admission import Caller
 from koord.localcluster.api.admission.attributes import GroupVersionResource
-from koord.localcluster.api.admission.celvalues import EvaluationError
 from koord.localcluster.api.admission.definitions import MUTATING, VALIDATING, Rule
-from koord.localcluster.api.admission.expressions import Expression, ExpressionError
 from koord.localcluster.api.admission.hooks import rule_matches
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.controllers.running import Controllers
@@ -433,16 +428,15 @@ async def test_an_unreadable_configuration_stops_nobody(
 @pytest.mark.parametrize(
     "expression",
     [
-        "object.metadata.name.matches('a')",
         "authorizer.path('/').allowed()",
+        "object.metadata.name.matches('(')",
         "(" * 100 + "true" + ")" * 100,
-        "true" + " && true" * 2_000,
         "9" * 5_000 + " == 1",
         "'a",
         "[1, 2",
         "'\\q' == 'q'",
     ],
-    ids=["function", "variable", "deep", "long", "number", "text", "list", "escape"],
+    ids=["variable", "pattern", "deep", "number", "text", "list", "escape"],
 )
 async def test_conditions_that_this_server_cannot_evaluate_are_refused(
     api: InProcessApi, webhooks: WebhookServer, expression: str
@@ -452,67 +446,6 @@ async def test_conditions_that_this_server_cannot_evaluate_are_refused(
     with pytest.raises(ApiError, match=r"webhooks\[0\].matchConditions\[0\].expression: Invalid value") as refused:
         await install(api, "validating", hook)
     assert refused.value.code == 422
-
-
-def test_a_condition_that_costs_too_much_has_no_value() -> None:
-    numbers = list(range(200))
-    expression = Expression("object.all(a, object.all(b, object.all(c, a + b + c >= 0)))")
-    with pytest.raises(EvaluationError, match="cost limit exceeded"):
-        expression.evaluate({"object": numbers})
-    chain = Expression("!" * 4_000 + "object")
-    with pytest.raises(EvaluationError):
-        chain.evaluate({"object": True})
-
-
-_WORDS = st.sampled_from(
-    [
-        "object",
-        "request",
-        "x",
-        ".",
-        "(",
-        ")",
-        "[",
-        "]",
-        "{",
-        "}",
-        ",",
-        ":",
-        "?",
-        "!",
-        "-",
-        "+",
-        "*",
-        "/",
-        "%",
-        "&&",
-        "||",
-        "==",
-        "<",
-        "in",
-        "has",
-        "size",
-        "all",
-        "map",
-        "true",
-        "null",
-        "1",
-        "2.5",
-        "'a'",
-        '"b"',
-        "r'\\'",
-        "\\",
-        "a",
-    ]
-)
-
-
-@given(st.lists(_WORDS, max_size=25).map(" ".join))
-@settings(max_examples=300, deadline=None)
-def test_any_text_is_an_expression_or_none(text: str) -> None:
-    """Nothing but the two errors that are expected, whatever a configuration says."""
-    with contextlib.suppress(ExpressionError, EvaluationError):
-        Expression(text).evaluate({"object": {"a": [1, {"b": "c"}]}, "oldObject": None, "request": {"x": 1}})
 
 
 # --- Services

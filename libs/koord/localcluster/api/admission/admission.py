@@ -27,10 +27,11 @@ from koord.localcluster.api.admission.attributes import (
     Attributes,
     User,
 )
-from koord.localcluster.api.admission.definitions import MUTATING, VALIDATING
+from koord.localcluster.api.admission.definitions import BINDINGS, MUTATING, POLICIES, VALIDATING
 from koord.localcluster.api.admission.dispatch import Asker, Dispatcher, request_timed_out
 from koord.localcluster.api.admission.drafts import draft
 from koord.localcluster.api.admission.hooks import HookSet
+from koord.localcluster.api.admission.policies import PolicySet
 from koord.localcluster.api.admission.services import Services
 from koord.localcluster.api.builtin import NAMESPACES, PODS
 from koord.localcluster.api.errors import invalid, invalid_value, required
@@ -104,6 +105,7 @@ class Admission:
         self._validating_configurations = collections[VALIDATING]
         self._mutating = HookSet(self._mutating_configurations, spaces, cluster.registry)
         self._validating = HookSet(self._validating_configurations, spaces, cluster.registry)
+        self._policies = PolicySet(collections[POLICIES], collections[BINDINGS], spaces, cluster.registry)
         self._dispatcher = Dispatcher(self._mutating, self._validating, Services(cluster.store))
         self.current: _Run | None = None
 
@@ -113,7 +115,11 @@ class Admission:
 
     def concerns(self, resource: Resource, operation: str, subresource: str | None = None) -> bool:
         """Whether a write may have to wait for webhooks, so that it must be `run`."""
-        if not self._mutating_configurations.count and not self._validating_configurations.count:
+        if (
+            not self._mutating_configurations.count
+            and not self._validating_configurations.count
+            and self._policies.empty
+        ):
             return False
         return self._may_ask(operation, resource, subresource or "") or (
             # What is applied may turn out to be new.
@@ -168,7 +174,7 @@ class Admission:
 
     def creatable(self, resource: Resource, obj: Object, *, dry_run: bool) -> Object:
         """An object that validating webhooks let be created: the one they saw, with its uid and name."""
-        if not self._validating.may_ask(CREATE, resource, ""):
+        if not self._may_check(CREATE, resource, ""):
             return obj
         allowed: Object = self._checked(self._write(CREATE, resource, obj, None, "", dry_run))
         return allowed
@@ -189,7 +195,7 @@ class Admission:
         self, resource: Resource, old: Object, new: Object, subresource: str | None, *, dry_run: bool
     ) -> None:
         """Raise unless validating webhooks let `new` replace the object."""
-        if self._validating.may_ask(UPDATE, resource, subresource or ""):
+        if self._may_check(UPDATE, resource, subresource or ""):
             self._checked(self._write(UPDATE, resource, new, old, subresource or "", dry_run))
 
     def deletable(self, resource: Resource, entry: Entry, options: Object, *, dry_run: bool) -> None:
@@ -280,7 +286,12 @@ class Admission:
         return self._cluster.registry.routes[resource.group, resource.version, resource.plural]
 
     def _may_ask(self, operation: str, resource: Resource, subresource: str) -> bool:
-        return self._mutating.may_ask(operation, resource, subresource) or self._validating.may_ask(
+        return self._mutating.may_ask(operation, resource, subresource) or self._may_check(
+            operation, resource, subresource
+        )
+
+    def _may_check(self, operation: str, resource: Resource, subresource: str) -> bool:
+        return self._validating.may_ask(operation, resource, subresource) or self._policies.may_hold(
             operation, resource, subresource
         )
 
@@ -304,10 +315,14 @@ class Admission:
         raise Pending(key, write, mutating=True)
 
     def _checked(self, write: Attributes) -> Any:
-        """The object that validating webhooks have allowed; stops the write when they have not been asked."""
+        """The object that policies and validating webhooks allow; stops the write when these have not been asked."""
         run = self.current
         assert run is not None
-        if run.quiet or not self._validating.candidates(write):
+        if run.quiet:
+            return write.obj
+        if not self._policies.empty:
+            self._policies.check(write, run.caller.warnings)
+        if not self._validating.candidates(write):
             return write.obj
         key = ("validate", *run.asked)
         if key in run.answers:

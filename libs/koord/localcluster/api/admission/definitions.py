@@ -9,6 +9,8 @@ from koord.localcluster.clusterapi import Object
 GROUP = "admissionregistration.k8s.io"
 MUTATING = f"mutatingwebhookconfigurations.{GROUP}"
 VALIDATING = f"validatingwebhookconfigurations.{GROUP}"
+POLICIES = f"validatingadmissionpolicies.{GROUP}"
+BINDINGS = f"validatingadmissionpolicybindings.{GROUP}"
 
 
 class Rule(msgspec.Struct, rename="camel", frozen=True):

@@ -13,9 +13,8 @@ import msgspec
 
 from koord.kube import selectors
 from koord.localcluster.api.admission.attributes import DELETE, Attributes, GroupVersionResource
-from koord.localcluster.api.admission.celvalues import EvaluationError
+from koord.localcluster.api.admission.conditions import Condition, ConditionError
 from koord.localcluster.api.admission.definitions import GROUP, LabelSelector, Rule, Webhook, read_webhooks
-from koord.localcluster.api.admission.expressions import Expression, ExpressionError
 from koord.localcluster.api.admission.review import describe
 from koord.localcluster.api.builtin import NAMESPACES
 from koord.localcluster.api.errors import forbidden, not_found
@@ -36,7 +35,7 @@ class Hook:
     webhook: Webhook
     namespaces: selectors.Selector | None
     objects: selectors.Selector | None
-    conditions: tuple[Expression, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def name(self) -> str:
@@ -210,11 +209,11 @@ def _read(entry: Entry) -> list[Hook]:
                 webhook,
                 compile_selector(webhook.namespace_selector),
                 compile_selector(webhook.object_selector),
-                tuple(Expression(condition.expression) for condition in webhook.match_conditions or ()),
+                tuple(Condition(condition.expression) for condition in webhook.match_conditions or ()),
             )
             for webhook in read_webhooks(decode(entry))
         ]
-    except (msgspec.ValidationError, selectors.SelectorError, ExpressionError) as error:
+    except (msgspec.ValidationError, selectors.SelectorError, ConditionError) as error:
         _log.error("the webhooks of configuration %s are not called: %s", entry.name, error)
         return []
 
@@ -235,7 +234,7 @@ def _holds(invocation: Invocation, write: Attributes) -> bool:
         try:
             if not condition.evaluate(values):
                 return False
-        except EvaluationError as error:
+        except ConditionError as error:
             failures.append(str(error))
     if failures and not hook.fails_open:
         text = failures[0] if len(failures) == 1 else "[" + ", ".join(failures) + "]"

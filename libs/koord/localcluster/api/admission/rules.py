@@ -5,6 +5,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from koord.localcluster.api.admission.conditions import Condition, ConditionError
 from koord.localcluster.api.admission.definitions import (
     ClientConfig,
     LabelSelector,
@@ -14,7 +15,6 @@ from koord.localcluster.api.admission.definitions import (
     Webhook,
     read_webhooks,
 )
-from koord.localcluster.api.admission.expressions import Expression, ExpressionError
 from koord.localcluster.api.errors import (
     Cause,
     bad_request,
@@ -37,8 +37,8 @@ from koord.localcluster.api.names import (
 from koord.localcluster.clusterapi import Object
 
 REVIEW_VERSIONS = ("v1", "v1beta1")
-_FAILURE_POLICIES = ("Fail", "Ignore")
-_MATCH_POLICIES = ("Equivalent", "Exact")
+FAILURE_POLICIES = ("Fail", "Ignore")
+MATCH_POLICIES = ("Equivalent", "Exact")
 _SIDE_EFFECTS = ("None", "NoneOnDryRun")
 _REINVOCATION = ("IfNeeded", "Never")
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
@@ -77,24 +77,25 @@ def _validate(configuration: Object, *, mutating: bool) -> Iterator[Cause]:
 def _webhook(webhook: Webhook, path: str, *, mutating: bool) -> Iterator[Cause]:
     yield from _qualified_name(webhook.name, f"{path}.name")
     for i, rule in enumerate(webhook.rules or ()):
-        yield from _rule(rule, f"{path}.rules[{i}]")
-    yield from _one_of(webhook.failure_policy, f"{path}.failurePolicy", _FAILURE_POLICIES)
-    yield from _one_of(webhook.match_policy, f"{path}.matchPolicy", _MATCH_POLICIES)
+        yield from rule_causes(rule, f"{path}.rules[{i}]")
+    yield from one_of(webhook.failure_policy, f"{path}.failurePolicy", FAILURE_POLICIES)
+    yield from one_of(webhook.match_policy, f"{path}.matchPolicy", MATCH_POLICIES)
     if webhook.side_effects is None:
         yield required(f"{path}.sideEffects", f"must specify one of {', '.join(_SIDE_EFFECTS)}")
-    yield from _one_of(webhook.side_effects, f"{path}.sideEffects", _SIDE_EFFECTS)
+    yield from one_of(webhook.side_effects, f"{path}.sideEffects", _SIDE_EFFECTS)
     if webhook.timeout_seconds is not None and not 1 <= webhook.timeout_seconds <= 30:
         why = "the timeout value must be between 1 and 30 seconds"
         yield invalid_value(f"{path}.timeoutSeconds", webhook.timeout_seconds, why)
-    yield from _selector(webhook.namespace_selector, f"{path}.namespaceSelector")
-    yield from _selector(webhook.object_selector, f"{path}.objectSelector")
+    yield from selector_causes(webhook.namespace_selector, f"{path}.namespaceSelector")
+    yield from selector_causes(webhook.object_selector, f"{path}.objectSelector")
     if mutating:
-        yield from _one_of(webhook.reinvocation_policy, f"{path}.reinvocationPolicy", _REINVOCATION)
+        yield from one_of(webhook.reinvocation_policy, f"{path}.reinvocationPolicy", _REINVOCATION)
     yield from _client_config(webhook.client_config, f"{path}.clientConfig")
-    yield from _conditions(webhook.match_conditions or (), f"{path}.matchConditions")
+    yield from condition_causes(webhook.match_conditions or (), f"{path}.matchConditions")
 
 
-def _one_of(value: str | None, path: str, supported: Sequence[str]) -> Iterator[Cause]:
+def one_of(value: str | None, path: str, supported: Sequence[str]) -> Iterator[Cause]:
+    """A cause if a value is given and is none of those there are."""
     if value is not None and value not in supported:
         yield not_supported(path, value, supported)
 
@@ -134,15 +135,16 @@ def _invalid_list(path: str, values: Sequence[str], why: str) -> Cause:
     return Cause("FieldValueInvalid", path, f"Invalid value: {text}: {why}")
 
 
-def _rule(rule: Rule, path: str) -> Iterator[Cause]:
+def rule_causes(rule: Rule, path: str) -> Iterator[Cause]:
+    """The broken rules of what kinds of writes something is about."""
     yield from _with_wildcard(rule.operations, f"{path}.operations", "operations")
     for i, operation in enumerate(rule.operations or ()):
-        yield from _one_of(operation, f"{path}.operations[{i}]", _OPERATIONS)
+        yield from one_of(operation, f"{path}.operations[{i}]", _OPERATIONS)
     yield from _with_wildcard(rule.api_groups, f"{path}.apiGroups", "API groups")
     yield from _with_wildcard(rule.api_versions, f"{path}.apiVersions", "API versions")
     yield from _no_empty(rule.api_versions, f"{path}.apiVersions")
     yield from _resources(rule.resources or (), f"{path}.resources")
-    yield from _one_of(rule.scope, f"{path}.scope", _SCOPES)
+    yield from one_of(rule.scope, f"{path}.scope", _SCOPES)
 
 
 def _with_wildcard(values: Sequence[str] | None, path: str, what: str) -> Iterator[Cause]:
@@ -187,11 +189,12 @@ def _resources(resources: Sequence[str], path: str) -> Iterator[Cause]:
         yield _invalid_list(path, resources, why)
 
 
-def _selector(selector: LabelSelector | None, path: str) -> Iterator[Cause]:
+def selector_causes(selector: LabelSelector | None, path: str) -> Iterator[Cause]:
+    """The broken rules of a label selector."""
     if selector is None:
         return
     for key, value in (selector.match_labels or {}).items():
-        yield from _label_key(key, f"{path}.matchLabels")
+        yield from label_key_causes(key, f"{path}.matchLabels")
         if not is_label_value(value) or len(value) > 63:
             yield invalid_value(f"{path}.matchLabels", value, VALUE_RULE)
     for i, test in enumerate(selector.match_expressions or ()):
@@ -205,13 +208,14 @@ def _selector(selector: LabelSelector | None, path: str) -> Iterator[Cause]:
                 yield forbidden_value(f"{where}.values", why)
         else:
             yield invalid_value(f"{where}.operator", test.operator, "not a valid selector operator")
-        yield from _label_key(test.key, f"{where}.key")
+        yield from label_key_causes(test.key, f"{where}.key")
         for j, value in enumerate(test.values or ()):
             if not is_label_value(value) or len(value) > 63:
                 yield invalid_value(f"{where}.values[{j}]", value, VALUE_RULE)
 
 
-def _label_key(key: str, path: str) -> Iterator[Cause]:
+def label_key_causes(key: str, path: str) -> Iterator[Cause]:
+    """The broken rules of a name with an optional prefix."""
     prefix, slash, name = key.rpartition("/")
     if slash and not prefix:
         yield invalid_value(path, key, "prefix part must be non-empty")
@@ -225,7 +229,8 @@ def _label_key(key: str, path: str) -> Iterator[Cause]:
         yield invalid_value(path, key, NAME_RULE)
 
 
-def _conditions(conditions: Sequence[MatchCondition], path: str) -> Iterator[Cause]:
+def condition_causes(conditions: Sequence[MatchCondition], path: str) -> Iterator[Cause]:
+    """The broken rules of match conditions."""
     if len(conditions) > _MOST_CONDITIONS:
         why = f"Too many: {len(conditions)}: must have at most {_MOST_CONDITIONS} items"
         yield Cause("FieldValueTooMany", path, why)
@@ -236,13 +241,13 @@ def _conditions(conditions: Sequence[MatchCondition], path: str) -> Iterator[Cau
             yield required(f"{where}.expression")
         else:
             try:
-                Expression(text)
-            except ExpressionError as error:
-                yield invalid_value(f"{where}.expression", text, f"compilation failed: {error}")
+                Condition(text)
+            except ConditionError as error:
+                yield invalid_value(f"{where}.expression", text, str(error))
         if not condition.name:
             yield required(f"{where}.name")
         else:
-            yield from _label_key(condition.name, f"{where}.name")
+            yield from label_key_causes(condition.name, f"{where}.name")
         if condition.name in seen:
             yield duplicate(f"{where}.name", condition.name)
         elif condition.name:

@@ -6,6 +6,7 @@ _STATUS = re.compile(r"\A(?:[A-Z_]+: )?(.*?)(?: \[[A-Z_]+\])?\Z", re.DOTALL)
 _ERROR = re.compile(r"^(?=ERROR: <input>:)", re.MULTILINE)
 _PLACE = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): ")
 _NO_OVERLOAD = re.compile(r"found no matching overload for '(\w+)' applied to '\((.*)\)'")
+_CHAIN = re.compile(r"undeclared reference to '((\w+)(?:\.\w+)+)' (.*)\n")
 _SPACES = ("sets", "lists", "optional", "format", "ip", "strings")
 _OTHER_WORDS = (
     (re.compile(r"(undefined field '[^']*') not found in struct '[^']*'"), r"\1"),
@@ -42,6 +43,11 @@ def in_kubernetes_words(text: str, source: str, line_shift: int) -> str:
             continue
         line, column = int(match[1]) - line_shift, int(match[2])
         words = _member_words(error[match.end() :], source, line, column)
+        if (chain := _CHAIN.match(words)) is not None and 0 < line <= source.count("\n") + 1:
+            # Of `a.b.c` it is `a` that is not known.
+            column -= chain[1].rindex(".")
+            shown = source.split("\n")[line - 1]
+            words = f"undeclared reference to '{chain[2]}' {chain[3]}\n | {shown}\n | {'.' * (column - 1)}^"
         for pattern, other in _OTHER_WORDS:
             words = pattern.sub(other, words, count=1)
         found.append((line, column, f"ERROR: <input>:{line}:{column}: {words}"))
