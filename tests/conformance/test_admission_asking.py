@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from tests.conformance.client import Client
 from tests.conformance.rig import config_map, pod, unique
 from tests.conformance.webhooks import (
@@ -24,6 +26,7 @@ from tests.conformance.webhooks import (
 # --- what is asked
 
 
+@pytest.mark.since("1.34", "objects have no empty creationTimestamp")
 async def test_a_create_is_asked_about_before_and_after_the_server_completes_it(
     client: Client, namespace: str, webhooks: WebhookServer
 ) -> None:

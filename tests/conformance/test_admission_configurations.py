@@ -165,6 +165,7 @@ BAD_CONFIGURATIONS: dict[str, tuple[list[Review], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", BAD_CONFIGURATIONS)
+@pytest.mark.since("1.34", "words: values as JSON", only=("review versions", "wildcards", "service"))
 async def test_bad_configurations_are_refused_with_every_broken_rule(client: Client, case: str) -> None:
     hooks, broken = BAD_CONFIGURATIONS[case]
     name = unique("w")
@@ -212,6 +213,7 @@ HOLDS_NOT = [
 FAILS = ["object.nope == 1", "object.data['zz'] == ''", "object.data.a > 1", "[1][5] == 1", "1 / 0 == 1"]
 
 
+@pytest.mark.since("1.28", "match conditions")
 async def test_match_conditions(client: Client, namespace: str, webhooks: WebhookServer) -> None:
     """Asked if all hold. One that cannot be evaluated is a failure, unless another one does not hold."""
 
@@ -252,6 +254,7 @@ async def test_match_conditions(client: Client, namespace: str, webhooks: Webhoo
     "expression",
     ["1 +", "nope == 1", "object.metadata.name", "'a' + 'b'", "size(object) ==", "has(object)", "[1].all(x)"],
 )
+@pytest.mark.since("1.28", "match conditions")
 async def test_match_conditions_that_do_not_compile(client: Client, expression: str) -> None:
     hook = config(matchConditions=[{"name": "c", "expression": expression}])
     refused = await client.post(f"{API}/mutatingwebhookconfigurations", configuration("mutating", unique("w"), [hook]))

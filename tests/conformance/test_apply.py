@@ -93,6 +93,7 @@ async def test_what_is_left_out_goes_unless_others_own_it(maps: Maps) -> None:
     }
 
 
+@pytest.mark.since("1.30", "what becomes of an owner's time")
 async def test_owning_together_needs_the_same_value_and_changes_no_time(maps: Maps) -> None:
     await maps.apply("m", x="1")
     answer = await maps.apply("n", x="1")
@@ -148,6 +149,7 @@ async def test_dry_run_changes_nothing(maps: Maps, client: Client) -> None:
     assert (await maps.get())["data"] == {"x": "1"}
 
 
+@pytest.mark.since("1.30", "duplicate keys of an applied YAML are refused")
 async def test_yaml_bodies(maps: Maps) -> None:
     text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  x: '1'\n  when: \"2020-01-01\"\n"
     answer = await maps.send(text, fieldManager="m")
@@ -210,6 +212,7 @@ async def test_nulls_own_and_set_nothing(maps: Maps) -> None:
         ),
     ],
 )
+@pytest.mark.since("1.30", "words", only=("change0", "change1", "change2"))
 async def test_configurations_that_are_refused(maps: Maps, change: Object, status: int, message: str) -> None:
     await maps.apply("m", x="1")
     before = await maps.get()
@@ -231,6 +234,7 @@ async def test_configurations_that_are_refused(maps: Maps, change: Object, statu
         ),
     ],
 )
+@pytest.mark.since("1.34", "words", only=("params1",))
 async def test_an_apply_needs_a_manager(maps: Maps, params: Object, field: str, message: str) -> None:
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
     answer = await maps.send(body, **params)
@@ -270,6 +274,7 @@ async def test_what_is_not_there(maps: Maps, client: Client, namespace: str) -> 
 # --- managedFields
 
 
+@pytest.mark.since("1.34", "words")
 async def test_a_write_belongs_to_the_program_that_sent_it(maps: Maps, client: Client) -> None:
     made = await client.request(
         "POST", maps.folder, config_map("a", x="1"), headers={"User-Agent": "some tool/1.2 (linux)"}
@@ -282,6 +287,7 @@ async def test_a_write_belongs_to_the_program_that_sent_it(maps: Maps, client: C
     )
 
 
+@pytest.mark.since("1.34", "words")
 async def test_managed_fields_can_be_reset_and_set(maps: Maps) -> None:
     await maps.apply("m", x="1")
     resets: list[list[Object]] = [[], [{}]]

@@ -71,6 +71,7 @@ async def settled(client: Client, namespace: str) -> None:
         ({"dryRun": ["Some"]}, 422, 'dryRun: Unsupported value: ["Some"]: supported values: "All"'),
     ],
 )
+@pytest.mark.since("1.34", "words: values as JSON", only=("options2",))
 async def test_options_are_checked(
     client: Client, namespace: str, options: dict[str, Any], status: int, text: str
 ) -> None:
@@ -212,6 +213,7 @@ async def test_finalizers_hold_an_object(client: Client, namespace: str) -> None
         ),
     ],
 )
+@pytest.mark.since("1.34", "words: values as JSON", only=("finalizers1",))
 async def test_names_of_finalizers(client: Client, namespace: str, finalizers: list[str], text: str) -> None:
     body = config_map("a")
     body["metadata"]["finalizers"] = finalizers
@@ -518,6 +520,7 @@ async def test_a_namespace_finalizer_is_set_and_taken_by_its_sub_resource(client
     await until(gone(client, path), PATIENT)
 
 
+@pytest.mark.since("1.34", "403 while a definition goes, not 405")
 async def test_a_definition_goes_with_its_objects(client: Client, namespace: str) -> None:
     group = f"{unique('g')}.example.com"
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}

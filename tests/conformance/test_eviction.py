@@ -133,6 +133,7 @@ async def test_an_evicted_pod_says_so(pods: Pods, node: str) -> None:
     }
 
 
+@pytest.mark.since("1.34", "words: values as JSON")
 async def test_what_an_eviction_says_is_checked(pods: Pods) -> None:
     await pods.make("a")
     path = f"{pods.pods}/a/eviction"
@@ -335,6 +336,7 @@ async def test_percentages_are_of_what_the_controllers_want(pods: Pods) -> None:
     await pods.client.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/fleets.{group}")
 
 
+@pytest.mark.since("1.34", "words")
 async def test_pods_of_nobody_and_of_who_has_no_scale(pods: Pods) -> None:
     await pods.make("a")
     status = await pods.budget("most", {"currentHealthy": 1}, maxUnavailable=1)
@@ -390,6 +392,8 @@ async def test_pods_of_nobody_and_of_who_has_no_scale(pods: Pods) -> None:
         ),
     ],
 )
+@pytest.mark.since("1.34", "words: values as JSON", only=("spec0", "spec1"))
+@pytest.mark.since("1.27", "unhealthyPodEvictionPolicy", only=("spec3",))
 async def test_budgets_are_checked(pods: Pods, spec: dict[str, Any], text: str) -> None:
     answer = await pods.client.post(pods.budgets, {"metadata": {"name": "a"}, "spec": spec})
     assert (answer.status, answer.message) == (422, f'PodDisruptionBudget.policy "a" is invalid: {text}')

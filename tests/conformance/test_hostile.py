@@ -139,6 +139,7 @@ async def test_definitions_with_odd_bounds_and_columns_are_served(client: Client
         await client.delete(f"{DEFINITIONS}/oddities.{group}")
 
 
+@pytest.mark.since("1.34", "400 for a version that is no number, not 500")
 async def test_numbers_of_any_length(client: Client, namespace: str) -> None:
     pods, maps = path_of(namespace, "pods"), path_of(namespace, "configmaps")
     for number in ("1" * 400, "1" * 5000, "1e400", "9" * 20):
@@ -156,6 +157,7 @@ async def test_numbers_of_any_length(client: Client, namespace: str) -> None:
     assert (await client.patch(f"{maps}/c", index, JSON_PATCH)).status == 422
 
 
+@pytest.mark.since("1.30", "directives among labels are dropped")
 async def test_patches_with_directives_of_the_wrong_type(client: Client, namespace: str) -> None:
     maps = path_of(namespace, "configmaps")
     assert (await client.post(maps, config_map("c", a="b"))).status == 201
@@ -167,6 +169,7 @@ async def test_patches_with_directives_of_the_wrong_type(client: Client, namespa
     assert applied.status == 400 and applied.message == "invalid object type: /, Kind="
 
 
+@pytest.mark.since("1.34", "each broken rule is told once")
 async def test_owners_and_annotations_keep_their_rules_on_updates(client: Client, namespace: str) -> None:
     maps = path_of(namespace, "configmaps")
     assert (await client.post(maps, config_map("c"))).status == 201

@@ -390,6 +390,10 @@ def test_access(kubectl: Kubectl) -> None:
     assert kubectl("auth", "can-i", "create", "pods").stdout == "yes\n"
     assert kubectl("auth", "can-i", "get", "/version").stdout == "yes\n"
     assert "*.*" in kubectl("auth", "can-i", "--list").stdout
+
+
+@pytest.mark.since("1.28", "SelfSubjectReview")
+def test_who_i_am(kubectl: Kubectl) -> None:
     assert "Username" in kubectl("auth", "whoami").stdout
     assert "system:masters" in kubectl("auth", "whoami", "-o", "json").stdout
 

@@ -72,6 +72,7 @@ async def test_a_token_says_where_and_when_and_nothing_else(client: Client, name
     assert refused.message == "specifying resource version is not allowed when using continue"
 
 
+@pytest.mark.since("1.25", "1.24.0 to 1.24.2 lose objects of pages with a selector")
 async def test_limits_with_selectors_count_what_is_selected(client: Client, five: str) -> None:
     first = await client.get(five, limit=2, labelSelector="even=true")
     assert names(first) == ["c0", "c2"]
@@ -81,6 +82,7 @@ async def test_limits_with_selectors_count_what_is_selected(client: Client, five
     assert names(second) == ["c4"] and "continue" not in second.body["metadata"]
 
 
+@pytest.mark.since("1.30", "lists from memory are in order")
 async def test_version_zero_takes_no_pages(client: Client, five: str) -> None:
     assert names(await client.get(five, limit=2, resourceVersion="0")) == ["c0", "c1", "c2", "c3", "c4"]
     assert names(await client.get(five, limit=-1)) == ["c0", "c1", "c2", "c3", "c4"]
@@ -119,6 +121,7 @@ async def test_a_token_that_is_too_old_comes_with_one_that_goes_on_in_the_presen
     assert names(await client.get(crews, limit=1, **{"continue": page.body["metadata"]["continue"]})) == ["c4"]
 
 
+@pytest.mark.since("1.30", "lists from memory are in order")
 async def test_an_exact_version_is_the_past(client: Client, five: str) -> None:
     version = await version_of(client, five)
     await client.delete(f"{five}/c1")
@@ -201,6 +204,8 @@ NOT_SUPPORTED = 'Unsupported value: "Foo": supported values: '
         ),
     ],
 )
+@pytest.mark.since("1.34", "watch-list", only=("params4", "params6"))
+@pytest.mark.since("1.30", "sendInitialEvents is known", only=("params3", "params5"))
 async def test_parameters_that_do_not_go_together(
     client: Client, namespace: str, params: dict[str, str], broken: list[str]
 ) -> None:
@@ -226,6 +231,7 @@ async def test_parameters_that_do_not_go_together(
         ),
     ],
 )
+@pytest.mark.since("1.34", "400 for a version that is no number, not 500", only=("params2",))
 async def test_parameters_that_cannot_be_read(
     client: Client, namespace: str, params: dict[str, str], message: str
 ) -> None:
@@ -279,6 +285,7 @@ async def test_label_selectors(client: Client, five: str, selector: str, expecte
         ),
     ],
 )
+@pytest.mark.since("1.34", "field selectors of Services", only=("services",))
 async def test_fields_that_a_kind_does_not_offer(client: Client, namespace: str, resource: str, message: str) -> None:
     path = "/" + resource.format(f"namespaces/{namespace}")
     refused = await client.get(path, fieldSelector="spec.x=1")

@@ -58,6 +58,7 @@ async def test_tables(client: Client, maps: str) -> None:
     assert many["kind"] == "Table" and len(many["rows"]) == 1 and many["metadata"]["resourceVersion"]
 
 
+@pytest.mark.since("1.30", "words")
 async def test_negotiation(client: Client, maps: str) -> None:
     for accept in ("*/*", "application/json", "text/plain, application/json", "application/json;q=0.5,text/html"):
         answer = await accepting(client, f"{maps}/c", accept)
@@ -168,6 +169,7 @@ async def test_discovery(client: Client) -> None:
 
 
 @pytest.mark.parametrize("root", ["/api", "/apis"])
+@pytest.mark.since("1.30", "aggregated discovery v2")
 async def test_aggregated_discovery(client: Client, root: str) -> None:
     answer = await client.request("GET", root, headers={"Accept": f"{AGGREGATED},application/json"})
     assert answer.headers["Content-Type"].replace(" ", "") == AGGREGATED
@@ -199,7 +201,11 @@ async def test_questions_about_access(client: Client, namespace: str) -> None:
     rules = await client.post(f"{reviews}/selfsubjectrulesreviews", {"spec": {"namespace": namespace}})
     assert {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]} in rules.body["status"]["resourceRules"]
     assert (await client.get(f"{reviews}/selfsubjectaccessreviews")).status == 405
-    who = await client.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
-    assert who.status == 201 and "system:masters" in who.body["status"]["userInfo"]["groups"]
     token = await client.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "wrong"}})
     assert token.status == 201 and not token.body["status"].get("authenticated")
+
+
+@pytest.mark.since("1.28", "SelfSubjectReview")
+async def test_who_i_am(client: Client) -> None:
+    who = await client.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
+    assert who.status == 201 and "system:masters" in who.body["status"]["userInfo"]["groups"]

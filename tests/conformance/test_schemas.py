@@ -165,6 +165,7 @@ REFUSED: list[tuple[Any, set[tuple[str, str, str]]]] = [
 ]
 
 
+@pytest.mark.since("1.34", "formats of integers are checked")
 async def test_what_breaks_the_schema_is_refused_in_its_words(client: Client, things: Things) -> None:
     for spec, expected in REFUSED:
         answer = await client.post(things[0], thing(things, spec))
@@ -174,6 +175,7 @@ async def test_what_breaks_the_schema_is_refused_in_its_words(client: Client, th
     assert (await client.get(things[0])).body["items"] == []
 
 
+@pytest.mark.since("1.25", "fieldValidation")
 async def test_unknown_fields_go_defaults_come(client: Client, things: Things) -> None:
     spec = {"size": 1, "any": {"x": 1}, "open": {"zz": 1, "known": {"a": 1, "q": 2}}, "unknown": {"x": 1}}
     made = await client.post(things[0], thing(things, spec, status={"n": 1}))
@@ -221,6 +223,7 @@ async def test_nulls(client: Client, things: Things) -> None:
     }
 
 
+@pytest.mark.since("1.25", "fieldValidation")
 async def test_strict_decoding(client: Client, things: Things) -> None:
     body = (
         f'{{"apiVersion":"{things[1]}","kind":"Thing","metadata":{{"name":"s","foo":1}},'
@@ -271,6 +274,7 @@ async def test_metadata_is_typed(client: Client, things: Things) -> None:
         assert answer.message.endswith(f"json: cannot unmarshal {why}"), answer.message
 
 
+@pytest.mark.since("1.34", "words")
 async def test_changes_are_checked_too(client: Client, things: Things) -> None:
     path = f"{things[0]}/t"
     made = (await client.post(things[0], thing(things, {"size": 1}))).body
@@ -287,6 +291,7 @@ async def test_changes_are_checked_too(client: Client, things: Things) -> None:
     }
 
 
+@pytest.mark.since("1.30", "ratcheting")
 async def test_what_was_wrong_before_may_stay(client: Client, things: Things, namespace: str) -> None:
     """A schema that became stricter does not hold up changes of something else."""
     group = things[1].partition("/")[0]
@@ -438,6 +443,7 @@ STRUCTURAL: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
+@pytest.mark.since("1.34", "words: values as JSON")
 async def test_schemas_must_be_structural(client: Client) -> None:
     for properties, field, message in STRUCTURAL:
         whole = properties if field == "type" else {"type": "object", "properties": properties}
@@ -447,6 +453,7 @@ async def test_schemas_must_be_structural(client: Client) -> None:
         assert found == {(f"{PREFIX}.{field}", message)}, properties
 
 
+@pytest.mark.since("1.34", "words")
 async def test_definitions_have_rules(client: Client) -> None:
     def changed(**spec: Any) -> dict[str, Any]:
         body = definition({"type": "object"})
@@ -510,6 +517,7 @@ async def test_definitions_have_rules(client: Client) -> None:
     assert answer.message.endswith('metadata.name: Invalid value: "foo": must be spec.names.plural+"."+spec.group')
 
 
+@pytest.mark.since("1.34", "words")
 async def test_built_in_kinds_are_typed(client: Client, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods"
 
@@ -548,6 +556,7 @@ async def test_built_in_kinds_are_typed(client: Client, namespace: str) -> None:
     assert (await client.get(path)).body["items"] == []
 
 
+@pytest.mark.since("1.25", "fieldValidation")
 async def test_built_in_kinds_and_unknown_fields(client: Client, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     body = b'{"metadata":{"name":"c","labels":{"a":"b","a":"c"}},"data":{"a":"1"},"foo":1}'
@@ -570,6 +579,7 @@ async def test_built_in_kinds_and_unknown_fields(client: Client, namespace: str)
     assert "data" not in nulls.body and "labels" not in nulls.body["metadata"]
 
 
+@pytest.mark.since("1.34", "warnings of unknown formats")
 async def test_definitions_are_warned_of(client: Client) -> None:
     odd = definition({"type": "object", "properties": {"a": {"type": "string", "format": "odd"}}})
     made = await client.post(DEFINITIONS, odd, dryRun="All")

@@ -62,6 +62,7 @@ async def test_a_watch_without_a_version_begins_with_what_is_there(
 
 
 @pytest.mark.parametrize("version", ["", "0", "now"])
+@pytest.mark.since("1.34", "watch-list")
 async def test_a_watch_list_ends_its_beginning_with_a_bookmark(client: Client, secrets: str, version: str) -> None:
     await make(client, secrets, "a")
     now = await version_of(client, secrets)
@@ -83,6 +84,7 @@ async def test_a_watch_list_ends_its_beginning_with_a_bookmark(client: Client, s
         assert told(await watch.take(1)) == [("ADDED", "b")]
 
 
+@pytest.mark.since("1.34", "watch-list")
 async def test_a_watch_list_of_nothing_is_a_bookmark(client: Client, secrets: str) -> None:
     params: dict[str, Any] = {
         "sendInitialEvents": "true",
@@ -93,6 +95,7 @@ async def test_a_watch_list_of_nothing_is_a_bookmark(client: Client, secrets: st
         assert (await watch.next())["type"] == "BOOKMARK"
 
 
+@pytest.mark.since("1.34", "watch-list")
 async def test_a_watch_list_without_bookmarks_has_no_end_mark(client: Client, secrets: str) -> None:
     await make(client, secrets, "a")
     async with client.watch(secrets, sendInitialEvents="true", resourceVersionMatch="NotOlderThan") as watch:
@@ -101,6 +104,7 @@ async def test_a_watch_list_without_bookmarks_has_no_end_mark(client: Client, se
         assert told([await watch.next()]) == [("ADDED", "b")]
 
 
+@pytest.mark.since("1.34", "watch-list")
 async def test_sending_no_initial_events(client: Client, secrets: str) -> None:
     await make(client, secrets, "a")
     params: dict[str, Any] = {"sendInitialEvents": "false", "resourceVersionMatch": "NotOlderThan"}

@@ -163,6 +163,7 @@ async def test_replacing_the_wrong_thing(client: Client, maps: str) -> None:
     refused(missing, 404, "NotFound", 'configmaps "none" not found', name="none", kind="configmaps")
 
 
+@pytest.mark.since("1.34", "each broken rule is told once")
 async def test_what_the_server_says_of_an_object_cannot_be_changed(client: Client, maps: str) -> None:
     made = await make(client, maps, "c")
     change = {"creationTimestamp": "2020-01-01T00:00:00Z", "generation": 77}
@@ -344,6 +345,7 @@ async def test_strategic_patches_of_maps_and_plain_lists(client: Client, namespa
     assert (await patch({"status": {"replicas": 9}}))["metadata"]["generation"] == now + 1
 
 
+@pytest.mark.since("1.34", "words")
 async def test_kinds_of_patches(client: Client, maps: str) -> None:
     await make(client, maps, "c")
     for kind in ("application/json", "text/plain", ""):
@@ -363,6 +365,7 @@ async def test_kinds_of_patches(client: Client, maps: str) -> None:
 # --- dry run
 
 
+@pytest.mark.since("1.34", "words: values as JSON")
 async def test_a_dry_run_answers_and_changes_nothing(client: Client, maps: str) -> None:
     made = await make(client, maps, "c", a="1")
     tried = await client.post(maps, config_map("d"), dryRun="All")
