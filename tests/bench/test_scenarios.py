@@ -45,7 +45,7 @@ NEVER = ("lost", "double", "drift", "restarted")
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "koord.cli.main", "bench", *arguments], capture_output=True, text=True, timeout=240
+        [sys.executable, "-m", "koord.cli.main", "bench", *arguments], capture_output=True, text=True, timeout=500
     )
 
 
