@@ -43,7 +43,7 @@ def test_only_koord_schedulers_pods_are_served(elsewhere: Path, tmp_path: Path) 
     try:
         up.kubectl("create", "-f", "-", stdin=pod("theirs", "default-scheduler"))
         up.kubectl("create", "-f", "-", stdin=pod("ours", "koord-scheduler"))
-        up.kubectl("wait", "--for=condition=Ready", "pod/ours", "--timeout=60s")
+        up.kubectl("wait", "--for=condition=Ready", "pod/ours", "--timeout=180s")
         (theirs,) = up.objects("pod", "theirs")
         assert "nodeName" not in theirs["spec"]
         assert not theirs["status"].get("conditions"), "its scheduler's business"

@@ -58,7 +58,7 @@ class Up:
                 start_new_session=True,
             )
         try:
-            self.wait(self.ready_file.exists, "the cluster is ready", 120)
+            self.wait(self.ready_file.exists, "the cluster is ready", 240)
         except BaseException:
             self.stop()
             raise
@@ -69,7 +69,7 @@ class Up:
         loaded: dict[str, Any] = json.loads(self.ready_file.read_text())
         return loaded
 
-    def koord(self, *arguments: str, code: int = 0, timeout: float = 120) -> str:
+    def koord(self, *arguments: str, code: int = 0, timeout: float = 240) -> str:
         """Run a command of the CLI on this cluster; its standard output."""
         environment = os.environ | {"KOORD_CLUSTER": str(self.ready_file), "COLUMNS": "250"}
         done = subprocess.run(
@@ -81,7 +81,7 @@ class Up:
     def kubectl(self, *arguments: str, stdin: str = "", code: int = 0) -> str:
         """Run the pinned kubectl; its standard output."""
         command = [str(Path(sys.executable).with_name("kubectl")), "--kubeconfig", str(self.kubeconfig), *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=90, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == code, f"kubectl {arguments}: exit {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout if code == 0 else done.stderr
 

@@ -129,7 +129,7 @@ def judge(found: list[list[Span]], wanted: int = 2) -> None:
 
 
 def complete(up: Up, name: str) -> None:
-    up.kubectl("wait", "-n", NAMESPACE, "--for=condition=complete", f"job/{name}", "--timeout=60s")
+    up.kubectl("wait", "-n", NAMESPACE, "--for=condition=complete", f"job/{name}", "--timeout=180s")
 
 
 def kill(up: Up, service: str) -> None:

@@ -77,7 +77,7 @@ def play(up: Up) -> None:
     for kind in JOBS.values():
         up.kubectl("apply", "-f", str(MANIFESTS / f"{kind}.yaml"))
     up.kubectl("create", "-f", "-", stdin=unplaceable())
-    up.kubectl("wait", "-n", "ml", "--for=condition=complete", "job/etl", "--timeout=60s")
+    up.kubectl("wait", "-n", "ml", "--for=condition=complete", "job/etl", "--timeout=180s")
     limit = {"spec": {"max": {"cpu": "63"}}}
     up.kubectl("patch", "elasticquota", "ml", "-n", "ml", "--type=merge", "-p", json.dumps(limit))
     up.koord("get", "jobs")

@@ -7,11 +7,16 @@ process has the core, so a thread reads, every few milliseconds, how long the ma
 taken off. What is left is the callback's own: computing or blocked in a call, sleeping included. A sample may lie some
 milliseconds before the callback, so a callback is at most judged a little too kindly.
 
+What the kernel itself is kept waiting (another machine on the same cores, a page from a slow disk) it does not tell. So
+the load is repeated if a callback is over the limit, and counts as long if it is so each time; and a slower core has
+more time.
+
 Not seen: what runs in the callback of a socket itself; koord's protocols there only take bytes apart.
 """
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +36,9 @@ pytestmark = [
 
 SERVICES = ("gateway", "reconciler", "quota", "queue", "scheduler")
 LIMIT_S = 0.1
+LOADS = 3
+PACE_S = 0.03
+"""What :func:`pace` takes on a core that is quick enough for the limit."""
 NODES = 500
 PODS = 1000
 JOBS = 50
@@ -113,13 +121,15 @@ class Slow:
             found += [json.loads(line) for line in file.read_text().splitlines()]
         return [line for line in found if line["at"] >= since]
 
-    def over(self, since: float) -> list[str]:
-        """The callbacks that were over the limit by their own fault."""
-        return [
-            f"{line['service']}: {line['own'] * 1000:.0f} ms (by the clock {line['took'] * 1000:.0f}): {line['what']}"
+    def over(self, since: float, limit_s: float = LIMIT_S) -> dict[str, str]:
+        """The callbacks that were over the limit by their own fault, by service and code: what is to be said of one."""
+        return {
+            f"{line['service']}: {re.sub('0x[0-9a-f]+|[0-9]+', 'N', line['what'])}": (
+                f"{line['own'] * 1000:.0f} ms (by the clock {line['took'] * 1000:.0f}): {line['what']}"
+            )
             for line in self.lines(since)
-            if line["own"] >= LIMIT_S
-        ]
+            if line["own"] >= limit_s
+        }
 
 
 @pytest.fixture(scope="module")
@@ -138,19 +148,26 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Up, Slow
     up.stop()
 
 
-def pod(number: int) -> dict[str, Any]:
+def pace() -> float:
+    """How long this core takes for the same piece of work, in seconds of its own."""
+    begun, total = time.thread_time(), 0
+    for number in range(400_000):
+        total += number * number % 7
+    assert total
+    return time.thread_time() - begun
+
+
+def pod(burst: int, number: int) -> dict[str, Any]:
     """One of twenty sizes."""
     requests = {"cpu": f"{100 + 10 * (number % 20)}m", "memory": "64Mi"}
     container = {"name": "main", "image": "x/y:1", "resources": {"requests": requests}}
     spec = {"schedulerName": "koord-scheduler", "restartPolicy": "Always", "containers": [container]}
-    meta = {"name": f"burst-{number}", "namespace": "default"}
+    meta = {"name": f"burst-{burst}-{number}", "namespace": "default"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
-async def load(api: HttpClusterApi) -> None:
+async def load(api: HttpClusterApi, burst: int) -> None:
     """Pods in a burst and jobs of the four kinds, until all pods are bound and all jobs have ended."""
-    for manifest in [*scenario.namespaces(), *scenario.quotas()]:
-        await create(api, manifest)
     gate = asyncio.Semaphore(32)
 
     async def one(manifest: dict[str, Any]) -> None:
@@ -158,14 +175,16 @@ async def load(api: HttpClusterApi) -> None:
             await create(api, manifest)
 
     jobs = list(scenario.jobs(JOBS, 1.0))
-    await asyncio.gather(*map(one, jobs), *(one(pod(number)) for number in range(PODS)))
-    deadline = time.monotonic() + 90
+    for job in jobs:
+        job["metadata"]["name"] += f"-{burst}"
+    await asyncio.gather(*map(one, jobs), *(one(pod(burst, number)) for number in range(PODS)))
+    deadline = time.monotonic() + 240
     while True:
         pods, _ = await api.list("pods", "default")
         units, _ = await api.list("queueunits.scheduling.x-k8s.io")
         bound = sum(1 for item in pods if item["spec"].get("nodeName"))
         ended = sum(1 for item in units if (item.get("status") or {}).get("phase") == "Succeed")
-        if bound == PODS and ended == JOBS:
+        if bound == PODS * (burst + 1) and ended == JOBS * (burst + 1):
             return
         assert time.monotonic() < deadline, f"{bound} pods are bound, {ended} jobs have ended"
         await asyncio.sleep(0.5)
@@ -178,10 +197,18 @@ async def create(api: HttpClusterApi, manifest: dict[str, Any]) -> None:
 
 async def test_no_callback_takes_a_tenth_of_a_second(watched: tuple[Up, Slow]) -> None:
     up, slow = watched
-    since = time.time()
+    found: list[dict[str, str]] = []
     async with await connect(str(up.kubeconfig)) as api:
-        await load(api)
-    assert slow.over(since) == []
+        for manifest in [*scenario.namespaces(), *scenario.quotas()]:
+            await create(api, manifest)
+        for burst in range(LOADS):
+            since, before = time.time(), pace()
+            await load(api, burst)
+            found.append(slow.over(since, LIMIT_S * max(1.0, before / PACE_S, pace() / PACE_S)))
+            if not found[-1]:
+                return
+    each_time = set.intersection(*(set(over) for over in found))
+    assert not each_time, found
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -203,7 +203,7 @@ async def test_a_restart_in_the_middle_loses_and_repeats_nothing() -> None:
                 found = await outcomes(api)
                 return len(found) == 20 and set(found.values()) <= DONE
 
-            await until(all_done, 60)
+            await until(all_done, 240)
             batch = [pod for pod in await pods(api) if pod["metadata"]["ownerReferences"][0]["kind"] == "Job"]
             for name in names:
                 mine = [p for p in batch if p["metadata"]["labels"]["job-name"] == f"{name}-batch"]
@@ -351,7 +351,7 @@ async def test_many_jobs_finish_with_exactly_their_pods() -> None:
             found = await outcomes(api)
             return len(found) == 160 and set(found.values()) <= DONE
 
-        await until(all_done, 60)
+        await until(all_done, 240)
         assert started.counts()["pods_created"] == 40 * (3 + 3 + 2 + 3)
 
 

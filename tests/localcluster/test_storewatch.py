@@ -17,7 +17,7 @@ from koord.localcluster.servers import NatsServer
 from koord.localcluster.storewatch import StoreWatch
 from koord.localcluster.supervisor import Supervisor, brief
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 SIZE_MB = 24
 ROOM = 8 << 20
 

@@ -1,6 +1,7 @@
 """One running cluster for all tests of bad input, and who must not notice them."""
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -39,10 +40,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         resident["spec"]["restartPolicy"] = "Always"
         finished = job("finished", quota="calm", count=1)
         finished["metadata"]["namespace"] = "calm"
+        begun = time.monotonic()
         up.kubectl("create", "-f", "-", stdin=documents([resident, finished]))
         up.wait(lambda: phase(up, "calm", "resident") == "Running", "the bystander runs")
-        up.kubectl("wait", "-n", "calm", "--for=condition=complete", "job/finished", "--timeout=60s")
-        at_rest(up)
+        up.kubectl("wait", "-n", "calm", "--for=condition=complete", "job/finished", "--timeout=180s")
+        at_rest(up, time.monotonic() - begun)
         yield up
     finally:
         up.stop()
@@ -64,7 +66,7 @@ def canary(cluster: Up, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     yield
     file = tmp_path_factory.mktemp("canary") / "job.json"
     file.write_text(json.dumps(job("canary")))
-    (row,) = json.loads(cluster.koord("submit", str(file), "--wait", "--timeout", "60", "--json"))
+    (row,) = json.loads(cluster.koord("submit", str(file), "--wait", "--timeout", "180", "--json"))
     assert row["stage"] == "succeeded"
     assert cluster.ready["pids"] == pids, "a process was started anew"
     assert versions(cluster) == before

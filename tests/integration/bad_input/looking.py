@@ -86,8 +86,12 @@ def versions(up: Up) -> dict[str, Manifest]:
     return {f"{item['kind']} {item['metadata']['name']}": item for item in items}
 
 
-def at_rest(up: Up) -> None:
-    """Wait until every write that follows from the bystanders' own lives has been made."""
+def at_rest(up: Up, lived_s: float) -> None:
+    """Wait until every write that follows from the bystanders' own lives has been made.
+
+    They stand still for as long as they took to live, so that a slow machine has its time, too.
+    """
+    quiet_s = max(2.5, lived_s)
     last, since = versions(up), time.monotonic()
 
     def still() -> bool:
@@ -96,9 +100,9 @@ def at_rest(up: Up) -> None:
         if now != last:
             last, since = now, time.monotonic()
         (unit,) = up.objects("queueunits", "-n", "calm")
-        return unit["status"].get("phase") == "Succeed" and time.monotonic() - since > 2.5
+        return unit["status"].get("phase") == "Succeed" and time.monotonic() - since > quiet_s
 
-    up.wait(still, "the bystanders are at rest")
+    up.wait(still, "the bystanders are at rest", 240)
 
 
 def told(up: Up, kind: str, name: str, reason: str, pattern: str, where: str = "team") -> Manifest:

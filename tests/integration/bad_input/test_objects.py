@@ -179,7 +179,7 @@ def test_a_bad_edit_of_a_good_quota_changes_nothing_in_force(cluster: Up) -> Non
         r"^ElasticQuota \S+/team: spec\.min\[cpu\]: resourceKey cpu of quota team min 999 > max 64: ",
     )
     up.kubectl("create", "-f", "-", stdin=documents([job("meanwhile"), job("meanwhile-big", "33", count=2)]))
-    up.kubectl("wait", "-n", "team", "--for=condition=complete", "job/meanwhile", "--timeout=60s")
+    up.kubectl("wait", "-n", "team", "--for=condition=complete", "job/meanwhile", "--timeout=180s")
     told(up, "QueueUnit", "meanwhile-big", "FailedScheduling", "limited quotaName:team, limited resKey:cpu")
     edit = {"spec": {"min": {"cpu": "20"}}}
     up.kubectl("patch", "elasticquota", "team", "-n", "team", "--type=merge", "-p", json.dumps(edit))
