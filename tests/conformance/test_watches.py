@@ -169,8 +169,11 @@ async def test_all_namespaces(client: Client, namespace: str, secrets: str) -> N
 
 async def test_a_watch_ends_after_its_time(client: Client, secrets: str) -> None:
     await make(client, secrets, "a")
-    async with client.watch(secrets, timeoutSeconds=1) as watch:
-        assert told(await watch.rest()) == [("ADDED", "a")]
+    for seconds in (1, 5, 25):  # a busy server may need its time for the first event
+        async with client.watch(secrets, timeoutSeconds=seconds) as watch:
+            if seen := told(await watch.rest()):
+                break
+    assert seen == [("ADDED", "a")]
 
 
 async def test_a_version_that_is_too_old_is_told_in_the_stream(client: Client, crews: str) -> None:
