@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 _REAL_S = 0.25
 
 
