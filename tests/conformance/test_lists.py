@@ -84,7 +84,7 @@ async def test_limits_with_selectors_count_what_is_selected(client: Client, five
 
 
 async def test_long_pages_with_selectors_are_whole(client: Client, namespace: str) -> None:
-    """On all releases, also on those that lose objects of shorter ones: what koord lists with a selector it lists so."""
+    """On all releases, also where shorter ones lose objects: what koord lists with a selector it lists so."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     gate = asyncio.Semaphore(32)
 
