@@ -71,8 +71,16 @@ class Arriving:
 
     async def in_flight(self, count: int) -> None:
         """Submit more until so many, at least, are submitted and not over."""
-        while (missing := count - len(self.jobs) + await finished(self._api)) > 0:
-            await self.more(missing)
+
+        async def reached() -> bool:
+            try:
+                missing = count - len(self.jobs) + await finished(self._api)
+            except (ApiError, OSError):
+                return False  # nobody answers just now
+            await self.more(max(0, missing))
+            return missing <= 0
+
+        await until(reached, 60)
 
     def over(self, count: int) -> Callable[[], Awaitable[bool]]:
         """Whether so many are over; not, while the API server does not answer."""
