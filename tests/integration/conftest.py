@@ -58,7 +58,7 @@ class Up:
                 start_new_session=True,
             )
         try:
-            self.wait(self.ready_file.exists, "the cluster is ready", 240)
+            self.wait(self.ready_file.exists, "the cluster is ready", 400)
         except BaseException:
             self.stop()
             raise

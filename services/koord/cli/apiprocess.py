@@ -8,7 +8,7 @@ from pathlib import Path
 from koord.cli.errors import CommandError, UsageProblem
 from koord.localcluster.process import Child, LineSink
 
-_READY_S = 60.0
+_READY_S = 180.0
 _POLL_S = 0.05
 _REFUSED = 2
 

@@ -34,7 +34,7 @@ from koord.localcluster.supervisor import Supervisor, brief
 from koord.localcluster.tempdirs import TemporaryDirectory
 from koord.runtime.settings import read_file
 
-_READY_S = 50.0
+_READY_S = 240.0
 _READY_EACH_S = 4.0
 """Processes that start at once share the machine."""
 _POLL_S = 0.05

@@ -29,9 +29,9 @@ from koord.telemetry.context import TraceContext
 A = TypeVar("A", bound=msgspec.Struct)
 Object = dict[str, Any]
 
-_CONNECT_S = 3.0
-_SYNC_S = 10.0
-_ASK_S = 5.0
+_CONNECT_S = 6.0
+_SYNC_S = 30.0
+_ASK_S = 15.0
 _READ_S = 3.0
 ANY = "*"
 

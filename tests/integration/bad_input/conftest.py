@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -15,6 +15,7 @@ from tests.integration.bad_input.looking import (
     phase,
     pod,
     quota,
+    remove_leftovers,
     versions,
     wait_for_queues,
 )
@@ -50,11 +51,25 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         up.stop()
 
 
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[_FAILED] = report.failed or item.stash.get(_FAILED, False)
+    return report
+
+
 @pytest.fixture
-def bystanders(cluster: Up) -> Iterator[None]:
+def bystanders(cluster: Up, request: pytest.FixtureRequest) -> Iterator[None]:
     """Nothing but what the test sends may have changed, and nobody may have died."""
     pids, before = cluster.ready["pids"], versions(cluster)
     yield
+    if request.node.stash.get(_FAILED, False):
+        remove_leftovers(cluster)  # what a failed test left would fail others, too
     assert cluster.ready["pids"] == pids, "a process was started anew"
     assert versions(cluster) == before
 

@@ -86,6 +86,15 @@ def versions(up: Up) -> dict[str, Manifest]:
     return {f"{item['kind']} {item['metadata']['name']}": item for item in items}
 
 
+def remove_leftovers(up: Up) -> None:
+    """Delete what tests make."""
+    up.kubectl("delete", "jobs,tfjobs,pytorchjobs,rayjobs,pods,queueunits", "--all", "-n", "team")
+    up.kubectl("delete", "pods", "--all", "-n", "default")
+    quotas = [item["metadata"]["name"] for item in up.objects("elasticquotas", "-n", "team")]
+    if made := [name for name in quotas if name != "team"]:
+        up.kubectl("delete", "elasticquotas", *made, "-n", "team")
+
+
 def at_rest(up: Up, lived_s: float) -> None:
     """Wait until every write that follows from the bystanders' own lives has been made.
 

@@ -21,7 +21,7 @@ from koord.runtime.ending import end
 
 NAMESPACE = "load"
 _AT_ONCE = 32
-_STALL_S = 30.0
+_STALL_S = 60.0
 
 
 class _Spec(msgspec.Struct, rename="camel"):
