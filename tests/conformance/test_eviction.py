@@ -241,9 +241,9 @@ async def test_a_pod_under_two_budgets_cannot_be_evicted(pods: Pods) -> None:
 
 
 async def test_a_pod_under_two_budgets_is_told_of(pods: Pods) -> None:
-    await pods.budget("a", {"minAvailable": 1})
-    await pods.budget("b", {"minAvailable": 1})
-    await pods.make("p", ready=True)
+    await pods.budget("a", {}, minAvailable=1)
+    await pods.budget("b", {}, minAvailable=1)
+    await pods.make("p")
     path = f"/api/v1/namespaces/{pods.namespace}/events"
 
     async def told() -> Any:

@@ -86,8 +86,12 @@ async def test_a_rollout_stops_where_pods_do_not_become_ready(client: Client, na
         "Available": ("True", "MinimumReplicasAvailable"),
         "Progressing": ("True", "ReplicaSetUpdated"),
     }
-    waiting = kubectl("rollout", "status", "deployment/web", "--timeout=3s", check=False)
-    assert waiting.returncode == 1 and "Waiting for deployment" in waiting.stdout
+    for seconds in (3, 15, 45):  # the time is for all of it: a busy machine may need it for the first answer
+        waiting = kubectl("rollout", "status", "deployment/web", f"--timeout={seconds}s", check=False)
+        assert waiting.returncode == 1
+        if waiting.stdout:
+            break
+    assert "Waiting for deployment" in waiting.stdout
 
 
 async def test_pause_change_and_resume(client: Client, namespace: str, kubectl: Kubectl) -> None:
@@ -171,3 +175,33 @@ async def test_sets_and_pods_know_whose_they_are(client: Client, namespace: str,
         return not left and not (await sets(client, namespace))
 
     await until(gone)
+
+
+async def test_a_deployment_scaled_in_the_middle_of_a_rollout_keeps_its_proportions(
+    client: Client, namespace: str, kubectl: Kubectl
+) -> None:
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments/web"
+    kubectl("create", "deployment", "web", "--image=web:1", "--replicas=10")
+    rolling = {"spec": {"strategy": {"rollingUpdate": {"maxSurge": 3, "maxUnavailable": 2}}}}
+    assert (await client.patch(path, rolling)).status == 200
+    await while_ready(client, namespace, lambda: kubectl("rollout", "status", "deployment/web", "--timeout=60s"))
+    kubectl("set", "image", "deployment/web", "web=web:2")
+
+    async def reach(**sizes: int) -> None:
+        wanted = {f"web:{name[1:]}": size for name, size in sizes.items()}
+
+        async def there() -> bool:
+            return await sets(client, namespace) == wanted
+
+        await until(there)
+
+    await reach(v1=8, v2=5)  # the new pods are not ready
+    kubectl("scale", "deployment/web", "--replicas=20")
+    await reach(v1=14, v2=9)
+    kubectl("rollout", "pause", "deployment/web")
+    kubectl("scale", "deployment/web", "--replicas=7")
+    await reach(v1=6, v2=4)
+    kubectl("scale", "deployment/web", "--replicas=0")
+    await reach(v1=0, v2=0)
+    kubectl("scale", "deployment/web", "--replicas=2")
+    await reach(v1=0, v2=2)

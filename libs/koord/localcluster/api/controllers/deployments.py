@@ -13,7 +13,7 @@ import msgspec
 from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.controllers.replicas import KEY as SETS
 from koord.localcluster.api.controllers.replicas import Named, seconds_of
-from koord.localcluster.api.controllers.rollouts import Size, limits_of, new_size, old_sizes
+from koord.localcluster.api.controllers.rollouts import Share, Size, limits_of, new_size, old_sizes, spread
 from koord.localcluster.api.controllers.workqueue import WorkQueue
 from koord.localcluster.api.resources import Resource
 from koord.localcluster.api.store import decode
@@ -110,8 +110,8 @@ class DeploymentController:
         template = _plain(spec["template"])
         new = next((one for one in reversed(sets) if _plain(one["spec"]["template"]) == template), None)
         old = [one for one in sets if one is not new]
-        if spec.get("paused"):
-            await self._hold(deployment, new, old)
+        if spec.get("paused") or _was_scaled(sets, spec.get("replicas", 1)):
+            await self._spread(deployment, new, old)
         else:
             new = await self._revision(deployment, new, old)
             await self._roll(deployment, new, old)
@@ -219,20 +219,38 @@ class DeploymentController:
         for name, count in old_sizes(_size(new), sizes, wanted, limits).items():
             await self._scale(deployment, next(one for one in old if one["metadata"]["name"] == name), count)
 
-    async def _hold(self, deployment: Object, new: Object | None, old: Objects) -> None:
-        """Paused: no step of a rollout, but the only set that has pods follows the wanted number."""
+    async def _spread(self, deployment: Object, new: Object | None, old: Objects) -> None:
+        """Paused or scaled: no step of a rollout, but the sets that have pods follow the wanted number."""
         sets = [*old, *([new] if new is not None else [])]
-        running = [one for one in sets if _size(one).desired]
-        if len(running) == 1:
-            await self._scale(deployment, running[0], deployment["spec"].get("replicas", 1))
+        spec = deployment["spec"]
+        wanted = spec.get("replicas", 1)
+        active = [one for one in sets if _size(one).desired]
+        if len(active) <= 1:
+            for one in active or sets[-1:]:
+                await self._scale(deployment, one, wanted, always=True)
+        elif new is not None and _size(new).desired == wanted == _size(new).available:
+            for one in active:
+                await self._scale(deployment, one, wanted if one is new else 0, always=True)
+        else:
+            sizes = {one["metadata"]["name"]: _size(one).desired for one in active}
+            if not _recreates(spec):
+                present = (deployment.get("status") or {}).get("replicas", 0)
+                sizes = spread([_share(one) for one in active], wanted, self._limits(spec), present)
+            for one in active:
+                await self._scale(deployment, one, sizes[one["metadata"]["name"]], always=True)
 
-    async def _scale(self, deployment: Object, replica_set: Object, count: int) -> None:
+    async def _scale(self, deployment: Object, replica_set: Object, count: int, *, always: bool = False) -> None:
+        """Ask for another number of pods; `always`: note down what is wanted of all sets though it stays."""
         before, metadata = _size(replica_set).desired, replica_set["metadata"]
-        if before == count:
+        noted = self._sizes(deployment["spec"])
+        known = noted.items() <= (metadata.get("annotations") or {}).items()
+        if before == count and (known or not always):
             return
-        change = {"spec": {"replicas": count}, "metadata": {"annotations": self._sizes(deployment["spec"])}}
+        change = {"spec": {"replicas": count}, "metadata": {"annotations": noted}}
         raw = await self._api.patch(SETS, metadata["namespace"], metadata["name"], change)
         replica_set.update(_copy(raw))
+        if before == count:
+            return
         word = "up" if count > before else "down"
         await self._say(deployment, f"Scaled {word} replica set {metadata['name']} from {before} to {count}")
 
@@ -341,6 +359,18 @@ class DeploymentController:
 
 def _recreates(spec: Object) -> bool:
     return (spec.get("strategy") or {}).get("type") == "Recreate"
+
+
+def _was_scaled(sets: Objects, wanted: int) -> bool:
+    """Whether a set that has pods was last told of another wanted number."""
+    told = ((one["metadata"].get("annotations") or {}).get(_DESIRED) for one in sets if _size(one).desired)
+    return any(number is not None and number != str(wanted) for number in told)
+
+
+def _share(replica_set: Object) -> Share:
+    metadata, said = replica_set["metadata"], (replica_set["metadata"].get("annotations") or {}).get(_MAX, "")
+    most = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else 0
+    return Share(metadata["name"], _size(replica_set).desired, most, metadata["creationTimestamp"])
 
 
 def _kept(deployment: Object) -> dict[str, str]:

@@ -84,6 +84,15 @@ class _Known(NamedTuple):
     pods: dict[str, Entry | _Member]
 
 
+class _Unclear(NamedTuple):
+    """A pod that several budgets select, and the one that is taken."""
+
+    namespace: str
+    name: str
+    uid: str
+    budget: str
+
+
 class SyncError(Exception):
     """Why a budget's numbers cannot be known."""
 
@@ -94,7 +103,7 @@ class DisruptionController:
     def __init__(self, cluster: Cluster, api: ClusterApi) -> None:
         self._cluster = cluster
         self._api = api
-        self.queue: WorkQueue[BudgetKey] = WorkQueue("disruption", self._handle)
+        self.queue: WorkQueue[BudgetKey | _Unclear] = WorkQueue("disruption", self._handle)
         self._recorder = EventRecorder(api, "controllermanager")
         self._known: dict[BudgetKey, _Known] = {}
         self._by_namespace: dict[str, set[str]] = {}
@@ -118,6 +127,10 @@ class DisruptionController:
                 self._forget(BudgetKey(old.namespace, old.name))
 
     def _on_pod(self, pod: Entry, *, gone: bool) -> None:
+        if not gone and len(self._by_namespace[pod.namespace]) > 1:
+            several = budgets.selecting(self._cluster, pod.namespace, pod.labels)
+            if len(several) > 1:
+                self.queue.add(_Unclear(pod.namespace, pod.name, pod.uid, several[0].name))
         for name in self._by_namespace[pod.namespace]:
             key = BudgetKey(pod.namespace, name)
             known = self._known[key]
@@ -140,6 +153,12 @@ class DisruptionController:
             self._by_namespace.setdefault(entry.namespace, set()).add(entry.name)
         self.queue.add(key)
 
+    async def _tell_of_several(self, pod: _Unclear) -> None:
+        subject = Subject("v1", "Pod", pod.namespace, pod.name, pod.uid)
+        which = f'Pod "{pod.namespace}"/"{pod.name}"'
+        words = f'{which} matches multiple PodDisruptionBudgets.  Chose "{pod.budget}" arbitrarily.'
+        await self._recorder.record(subject, "Warning", "MultiplePodDisruptionBudgets", words)
+
     def _forget(self, key: BudgetKey) -> None:
         self._known.pop(key, None)
         names = self._by_namespace.get(key.namespace)
@@ -150,7 +169,13 @@ class DisruptionController:
 
     # Counting -----------------------------------------------------------------------------------------------------
 
-    async def _handle(self, key: BudgetKey) -> None:
+    async def _handle(self, key: BudgetKey | _Unclear) -> None:
+        if isinstance(key, _Unclear):
+            await self._tell_of_several(key)
+        else:
+            await self._count(key)
+
+    async def _count(self, key: BudgetKey) -> None:
         known = self._known.get(key)
         collection = self._cluster.collection(self._cluster.resource(budgets.KEY))
         entry = collection.get(key.namespace, key.name)

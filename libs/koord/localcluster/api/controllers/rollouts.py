@@ -71,3 +71,46 @@ def old_sizes(new: Size, old: list[Size], wanted: int, limits: Limits) -> dict[s
         sizes[size.name] -= gone
         spare -= gone
     return {size.name: sizes[size.name] for size in old if sizes[size.name] != size.desired}
+
+
+class Share(NamedTuple):
+    """A ReplicaSet that has pods: what is asked for, and the most there might be of all sets when that was said.
+
+    `most` is 0 when nobody said it; `born` orders sets of one size.
+    """
+
+    name: str
+    desired: int
+    most: int
+    born: str
+
+
+def spread(shares: list[Share], wanted: int, limits: Limits, present: int) -> dict[str, int]:
+    """What to ask of each set when the wanted number changes in the middle of a rollout: each keeps its proportion.
+
+    Larger sets come first; of sets of one size the newer ones grow first and the older ones shrink first. What
+    rounding leaves over is the largest one's. `present`: how many pods there are, for sets that do not say the most.
+    """
+    most = wanted + limits.surge if wanted else 0
+    change = most - sum(share.desired for share in shares)
+    ordered = sorted(shares, key=lambda share: share.born, reverse=change > 0)
+    ordered.sort(key=lambda share: -share.desired)
+    sizes = {share.name: share.desired for share in shares}
+    left = change
+    for share in ordered:
+        before = share.most or present
+        if not left or not before:
+            continue
+        part = -share.desired if not wanted else _rounded(share.desired * most, before) - share.desired
+        part = min(part, left) if change > 0 else max(part, left)
+        sizes[share.name] += part
+        left -= part
+    if ordered:
+        largest = ordered[0].name
+        sizes[largest] = max(0, sizes[largest] + left)
+    return sizes
+
+
+def _rounded(number: int, by: int) -> int:
+    """A quotient to the nearest whole number, halves up."""
+    return (2 * number + by) // (2 * by)
