@@ -24,7 +24,7 @@ def removed(kubectl: Kubectl, overlay: str) -> Iterator[Manifests]:
 
 
 @pytest.mark.parametrize("overlay", ["base"])
-@pytest.mark.since("1.34", "claim templates are stored as they were sent")
+@pytest.mark.since("1.37", "claim templates are stored as they were sent")
 def test_applied_twice_it_is_unchanged(kubectl: Kubectl, overlay: str, removed: Manifests) -> None:
     def apply(*options: str) -> dict[str, str]:
         # Not in the test's namespace: the objects name theirs.

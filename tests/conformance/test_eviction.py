@@ -351,7 +351,7 @@ async def test_percentages_are_of_what_the_controllers_want(pods: Pods) -> None:
     await pods.client.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/fleets.{group}")
 
 
-@pytest.mark.since("1.34", "words")
+@pytest.mark.since("1.35", "words")
 async def test_pods_of_nobody_and_of_who_has_no_scale(pods: Pods) -> None:
     await pods.make("a")
     status = await pods.budget("most", {"currentHealthy": 1}, maxUnavailable=1)

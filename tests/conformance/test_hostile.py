@@ -169,7 +169,7 @@ async def test_patches_with_directives_of_the_wrong_type(client: Client, namespa
     assert applied.status == 400 and applied.message == "invalid object type: /, Kind="
 
 
-@pytest.mark.since("1.34", "each broken rule is told once")
+@pytest.mark.since("1.37", "each broken rule is told once")
 async def test_owners_and_annotations_keep_their_rules_on_updates(client: Client, namespace: str) -> None:
     maps = path_of(namespace, "configmaps")
     assert (await client.post(maps, config_map("c"))).status == 201

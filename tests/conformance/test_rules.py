@@ -18,10 +18,11 @@ PATHS = sorted({case["path"] for case in CASES})
 
 
 @pytest.mark.parametrize("path", PATHS, ids=[path.rpartition("/")[2] for path in PATHS])
+@pytest.mark.since("1.37", "words", only=("pods",))
 @pytest.mark.since(
     "1.34",
     "words: values as JSON",
-    only=("daemonsets", "deployments", "poddisruptionbudgets", "pods", "replicasets", "statefulsets"),
+    only=("daemonsets", "deployments", "poddisruptionbudgets", "replicasets", "statefulsets"),
 )
 async def test_what_breaks_a_rule_is_refused_in_its_words(client: Client, namespace: str, path: str) -> None:
     cases = [case for case in CASES if case["path"] == path]

@@ -165,7 +165,7 @@ REFUSED: list[tuple[Any, set[tuple[str, str, str]]]] = [
 ]
 
 
-@pytest.mark.since("1.34", "formats of integers are checked")
+@pytest.mark.since("1.37", "formats of integers are checked")
 async def test_what_breaks_the_schema_is_refused_in_its_words(client: Client, things: Things) -> None:
     for spec, expected in REFUSED:
         answer = await client.post(things[0], thing(things, spec))
@@ -274,7 +274,7 @@ async def test_metadata_is_typed(client: Client, things: Things) -> None:
         assert answer.message.endswith(f"json: cannot unmarshal {why}"), answer.message
 
 
-@pytest.mark.since("1.34", "words")
+@pytest.mark.since("1.37", "words")
 async def test_changes_are_checked_too(client: Client, things: Things) -> None:
     path = f"{things[0]}/t"
     made = (await client.post(things[0], thing(things, {"size": 1}))).body
@@ -517,7 +517,7 @@ async def test_definitions_have_rules(client: Client) -> None:
     assert answer.message.endswith('metadata.name: Invalid value: "foo": must be spec.names.plural+"."+spec.group')
 
 
-@pytest.mark.since("1.34", "words")
+@pytest.mark.since("1.37", "words")
 async def test_built_in_kinds_are_typed(client: Client, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods"
 

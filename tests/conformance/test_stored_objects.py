@@ -14,7 +14,7 @@ def test_every_object_has_its_answer() -> None:
 
 @pytest.mark.parametrize("name", sorted(STORED))
 @pytest.mark.since("1.34", "pods have a generation", only=("pod-",))
-@pytest.mark.since("1.34", "claim templates are stored as they were sent", only=("statefulset",))
+@pytest.mark.since("1.37", "claim templates are stored as they were sent", only=("statefulset",))
 @pytest.mark.since("1.30", "newer defaults", only=("deployment-recreate", "-job", "-policy"))
 async def test_an_object_is_stored_as_expected(client: Client, namespace: str, name: str) -> None:
     obj = placed(sent()[name], namespace)

@@ -117,7 +117,8 @@ BUILT_IN: dict[str, tuple[str, list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
-@pytest.mark.since("1.34", "columns", only=("account", "quota"))
+@pytest.mark.since("1.35", "columns", only=("account",))
+@pytest.mark.since("1.34", "columns", only=("quota",))
 @pytest.mark.since("1.30", "columns", only=("claim", "cronjob", "-job"))
 async def test_built_in_columns(client: Client, namespace: str, name: str) -> None:
     obj = placed(sent()[name], namespace)
@@ -131,7 +132,7 @@ async def test_built_in_columns(client: Client, namespace: str, name: str) -> No
         assert found["rows"][0]["cells"][: len(cells)] == cells
 
 
-@pytest.mark.since("1.34", "columns of definitions")
+@pytest.mark.since("1.37", "columns of definitions")
 async def test_pods_and_events(client: Client, namespace: str, kubectl: Kubectl) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods"
     await client.post(path, pod("a"))

@@ -163,7 +163,7 @@ async def test_replacing_the_wrong_thing(client: Client, maps: str) -> None:
     refused(missing, 404, "NotFound", 'configmaps "none" not found', name="none", kind="configmaps")
 
 
-@pytest.mark.since("1.34", "each broken rule is told once")
+@pytest.mark.since("1.37", "each broken rule is told once")
 async def test_what_the_server_says_of_an_object_cannot_be_changed(client: Client, maps: str) -> None:
     made = await make(client, maps, "c")
     change = {"creationTimestamp": "2020-01-01T00:00:00Z", "generation": 77}
@@ -345,7 +345,7 @@ async def test_strategic_patches_of_maps_and_plain_lists(client: Client, namespa
     assert (await patch({"status": {"replicas": 9}}))["metadata"]["generation"] == now + 1
 
 
-@pytest.mark.since("1.34", "words")
+@pytest.mark.since("1.37", "words")
 async def test_kinds_of_patches(client: Client, maps: str) -> None:
     await make(client, maps, "c")
     for kind in ("application/json", "text/plain", ""):
