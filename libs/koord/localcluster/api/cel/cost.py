@@ -3,11 +3,13 @@
 The estimate is cel-go's with the prices of Kubernetes' functions: a loop costs its body times the elements it has at
 most, a function what its arguments are long at most. What sizes there are is asked for by path (`self`, `spec`,
 `@items`): of a definition the bounds of its schema, of a request the sizes that its objects really have. The evaluator
-has no price list of its own, so the second kind stands for Kubernetes' meter: it is never less than what a meter
-would show, and so refuses a little more.
+has no price list of its own, so the second kind (`metered`) stands for Kubernetes' meter: it is never less than what a
+meter would show, and so refuses a little more; and it counts what Kubernetes does not, texts that become longer and
+repetitions in patterns.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from math import ceil
 from typing import Any
 
@@ -23,6 +25,7 @@ _LISTS = frozenset(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"))
 _TEXTS = frozenset(("lowerAscii", "upperAscii", "substring", "trim", "charAt"))
 _PARSERS = frozenset(("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver", "url", "isURL"))
 _ORDER = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"))
+_COUNTS = re.compile(r"(\d{1,4})\}")
 _COMPARED = frozenset(("list", "map", "string", "bytes", "dyn", "any"))
 
 
@@ -41,7 +44,8 @@ class _Variable:
 
 
 class _Estimate:
-    def __init__(self, tree: Tree, size_of: SizeOf, unknown: int) -> None:
+    def __init__(self, tree: Tree, size_of: SizeOf, unknown: int, *, metered: bool) -> None:
+        self._metered = metered
         self._tree = tree
         self._size_of = size_of
         self._unknown = unknown
@@ -189,7 +193,8 @@ class _Estimate:
         if name in ("matches", "find", "findAll") and len(whole) > 1:
             if name == "findAll":
                 self._sizes[node.id] = self._size(whole[0])
-            return _scaled(self._size(whole[0]) + 1, _TRAVERSAL) * _scaled(self._size(whole[1]), _REGEX)
+            times = _repeats(whole[1].value) if self._metered else 1
+            return _scaled(self._size(whole[0]) + 1, _TRAVERSAL) * _scaled(self._size(whole[1]), _REGEX) * times
         if name == "contains":
             return max(1, _scaled(self._size(whole[0]), _TRAVERSAL) * _scaled(self._size(whole[1]), _TRAVERSAL))
         if name in ("startsWith", "endsWith"):
@@ -234,8 +239,10 @@ class _Estimate:
         if name in _PARSERS:
             return _scaled(size, _TRAVERSAL) if self._tree.type_of(whole[0]).kind != "message" else 1
         if name in ("containsIP", "containsCIDR"):
-            # How large a network is, Kubernetes' estimate does not know.
-            return min(MOST, _scaled(self._unknown, 2 * _TRAVERSAL) + _scaled(self._size(whole[1]), _TRAVERSAL))
+            parsed = self._tree.type_of(whole[1]).kind == "string"
+            return (4 if name == "containsIP" else 7) + (_scaled(self._size(whole[1]), _TRAVERSAL) if parsed else 0)
+        if name == "ip.isCanonical":
+            return _scaled(size, 2 * _TRAVERSAL)
         if name in ("replace", "join") and len(whole) >= 1:
             return self._rebuilt(node, whole, size)
         if name == "split":
@@ -244,7 +251,7 @@ class _Estimate:
         if name in ("format", "bytes", "string", "strings.quote") and self._tree.type_of(whole[0]).kind not in _SCALARS:
             return _scaled(size, _TRAVERSAL)
         if name == "validate" and len(whole) > 1:
-            return _scaled(self._size(whole[1]) + 1, _TRAVERSAL) * 64
+            return min(MOST, _scaled(self._size(whole[1]), _TRAVERSAL) * 32)
         if name.startswith("sets.") and len(whole) > 1:
             return min(MOST, size * self._size(whole[1]) * (2 if name == "sets.equivalent" else 1) + 1)
         if name in ("sort", "distinct", "flatten", "reverse", "slice", "@sortByAssociatedKeys"):
@@ -259,7 +266,7 @@ class _Estimate:
         return 1
 
     def _rebuilt(self, node: Node, whole: list[Node], size: int) -> int:
-        """Texts that come out longer than they went in. Building them is counted too, which Kubernetes does not do."""
+        """Texts that may come out longer than they went in."""
         if node.name == "join":
             separator = self._size(whole[1]) if len(whole) > 1 else 0
             made = size * (self._element_size(whole[0]) + separator)
@@ -269,12 +276,24 @@ class _Estimate:
         literal = whole[1].value if whole[1].kind == CONSTANT else ""
         made = (size + 1) * new + size if not literal else ceil(size / len(literal)) * new if new > old else 0
         self._sizes[node.id] = min(MOST, max(made, size))
-        return _scaled(size, 2 * _TRAVERSAL)
+        return _scaled(size, 2 * _TRAVERSAL) + (_scaled(made, _TRAVERSAL) if self._metered else 0)
 
 
-def estimate(tree: Tree, size_of: SizeOf, *, unknown: int = MOST) -> int:
-    """What an expression costs at most, `MOST` when that is not bounded."""
-    return min(MOST, _Estimate(tree, size_of, unknown).cost(tree.root))
+def _repeats(pattern: Any) -> int:
+    """How often the most repeated part of a pattern is repeated; a guess for one that is made when it is used."""
+    if not isinstance(pattern, str):
+        return 100
+    return max((int(count) for count in _COUNTS.findall(pattern)), default=1) or 1
+
+
+def estimate(tree: Tree, size_of: SizeOf) -> int:
+    """What an expression costs at most by Kubernetes' estimate, `MOST` when that is not bounded."""
+    return min(MOST, _Estimate(tree, size_of, MOST, metered=False).cost(tree.root))
+
+
+def metered(tree: Tree, values: Mapping[str, Any]) -> int:
+    """What an expression about these values costs at most."""
+    return min(MOST, _Estimate(tree, sizes(dict(values)), largest(values), metered=True).cost(tree.root))
 
 
 def bounds(roots: dict[str, Declared]) -> SizeOf:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from koord.localcluster.api.cel.cost import estimate, largest, sizes
+from koord.localcluster.api.cel.cost import metered
 from koord.localcluster.api.cel.failures import COST_EXCEEDED, CostError
 from koord.localcluster.api.cel.language import Checked, Program
 from koord.localcluster.api.cel.limits import CALL_LIMIT
@@ -34,8 +34,6 @@ class Expression:
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """The value; `EvaluationError` when there is none or it might cost too much."""
-        if self._metered:
-            cost = estimate(self._tree, sizes(dict(values)), unknown=largest(values))
-            if cost > CALL_LIMIT:
-                raise CostError(COST_EXCEEDED)
+        if self._metered and metered(self._tree, values) > CALL_LIMIT:
+            raise CostError(COST_EXCEEDED)
         return self._program.evaluate(values)

@@ -68,7 +68,7 @@ class Checker:
         try:
             expression = self._environment.compile(source)
             checked = Checked(read(expression.serialize()), expression.return_type().name().lower())
-        except (RuntimeError, UnicodeEncodeError) as error:
+        except (RuntimeError, UnicodeEncodeError, TypeError) as error:
             raise CompileError(in_kubernetes_words(bare(str(error)), text, 1 if optional_old else 0)) from None
         if problems := list(literal_problems(checked.tree, first)):
             raise CompileError("\n".join(located(text, at, why) for at, why in sorted(problems)))

@@ -14,6 +14,7 @@ from typing import Any
 from cel_expr_python import cel
 
 from koord.localcluster.api.cel import network, values
+from koord.localcluster.api.cel.converting import as_data
 from koord.localcluster.api.cel.opaque import CIDR, FORMAT, IP, QUANTITY, SEMVER, URL
 
 _SIMPLE = {
@@ -56,7 +57,7 @@ def _declared() -> Iterator[tuple[str, bool, tuple[str, ...], str, Impl]]:
     yield "findAll", True, ("string", "string", "int"), "list string", find_all
     yield "quantity", False, ("string",), QUANTITY, values.quantity
     yield "isQuantity", False, ("string",), "bool", values.is_quantity
-    yield "sign", True, (QUANTITY,), "int", values.sign
+    yield "sign", False, (QUANTITY,), "int", values.sign
     yield "isInteger", True, (QUANTITY,), "bool", values.is_integer
     yield "asInteger", True, (QUANTITY,), "int", values.as_integer
     yield "asApproximateFloat", True, (QUANTITY,), "double", values.as_float
@@ -161,7 +162,7 @@ def _guarded(impl: Impl) -> Impl:
 
     def call(*arguments: Any) -> Any:
         try:
-            return impl(*arguments)
+            return as_data(impl(*arguments))
         except (TypeError, AttributeError):
             raise ValueError("no such overload") from None
 

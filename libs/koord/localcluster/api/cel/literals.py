@@ -15,12 +15,15 @@ _PLAIN = frozenset(("bool", "int", "uint", "double", "string", "bytes", "duratio
 
 def literal_problems(tree: Tree, first: int) -> Iterator[tuple[int, str]]:
     """What is wrong with literals, each with the character where it is. `first`: where the expression begins."""
-    for node in nodes(tree.root):
+    found = list(nodes(tree.root))
+    # What is put into a text may be of any types.
+    formatted = {argument.id for node in found if node.kind == CALL and node.name == "format" for argument in node.args}
+    for node in found:
         if node.kind == CALL and node.name in _FORMS and node.args:
             value = node.args[-1]
             if value.kind == CONSTANT and isinstance(value.value, str) and not _good(node.name, value.value):
                 yield tree.positions.get(value.id, 0) - first, f"invalid {node.name} argument"
-        elif node.kind in (LIST, MAP):
+        elif node.kind in (LIST, MAP) and node.id not in formatted:
             yield from _mixed(tree, node, first)
 
 

@@ -49,6 +49,7 @@ class Schema:
         "enum",
         "exclusive_maximum",
         "exclusive_minimum",
+        "forbids_others",
         "format",
         "int_or_string",
         "items",
@@ -87,6 +88,7 @@ class Schema:
         self.properties: dict[str, Schema] = {}
         self.items: Schema | None = None
         self.additional: Schema | None = None
+        self.forbids_others = False  # `additionalProperties: false`
         self.required: tuple[str, ...] = ()
         self.default: Any = UNSET
         self.enum: tuple[Any, ...] = ()
@@ -142,7 +144,7 @@ class Schema:
                 self.defaults_below |= inner.defaults_below or inner.default is not UNSET
                 self.keyed_below |= inner.keyed_below
                 self.rules_below |= inner.rules_below
-        self.rules_below |= bool(self.rules) or any(inner.rules for inner in self.all_of)
+        self.rules_below |= bool(self.rules)
         self.keyed_below |= self.list_type != "atomic"
 
     def field(self, name: str) -> "Schema | None":

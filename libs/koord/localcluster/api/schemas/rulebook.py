@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from koord.localcluster.api.apply.comparing import equal
 from koord.localcluster.api.cel.converting import Convert, converter
-from koord.localcluster.api.cel.cost import estimate, largest, sizes
+from koord.localcluster.api.cel.cost import metered
 from koord.localcluster.api.cel.declared import declare
 from koord.localcluster.api.cel.failures import COST_EXCEEDED, CompileError, CostError, EvaluationError
 from koord.localcluster.api.cel.language import Program
@@ -65,10 +65,9 @@ class Rulebook:
         if declared is None:
             return None
         book = cls(schema, converter(schema, whole=whole))
-        rules = [*schema.rules, *(rule for inner in schema.all_of for rule in inner.rules)]
-        if rules:
+        if schema.rules:
             checker = RuleChecker(declared)
-            for rule in rules:
+            for rule in schema.rules:
                 book._add(rule, checker)
         for name, inner in schema.properties.items():
             if not inner.definition and (below := cls.of(inner, whole=inner.embedded_resource)) is not None:
@@ -160,7 +159,7 @@ class Rulebook:
         """Take what a rule costs from the budget; CostError when it must not be run."""
         cost = found.cost
         if cost > _CHEAP:
-            cost = min(cost, estimate(found.tree, sizes(dict(values)), unknown=largest(values)))
+            cost = metered(found.tree, values)
         if cost > CALL_LIMIT:
             raise CostError(COST_EXCEEDED)
         budget.left -= cost

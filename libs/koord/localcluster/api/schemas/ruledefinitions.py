@@ -43,7 +43,6 @@ def has_rules(source: Source) -> bool:
     if source.get(RULES):
         return True
     below = [*(source.get("properties") or {}).values(), source.get("items"), source.get("additionalProperties")]
-    below += source.get("allOf") or ()
     return any(isinstance(inner, dict) and has_rules(inner) for inner in below)
 
 

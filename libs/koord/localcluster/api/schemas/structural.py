@@ -33,6 +33,7 @@ _STRUCTURE = (
     "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",
     "x-kubernetes-map-type",
+    "x-kubernetes-validations",
 )
 Source = dict[str, Any]
 
