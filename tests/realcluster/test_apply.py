@@ -158,6 +158,8 @@ async def _run(pair: Pair, kind: Kind, seed: int) -> None:
         versions = now
 
 
+@pytest.mark.since("1.34", "pods have a generation, templates no empty creationTimestamp", only=("Pod",))
+@pytest.mark.since("1.30", "what becomes of an owner's time", only=("ConfigMap", "Widget", "Loose"))
 @pytest.mark.parametrize("name", KINDS)
 async def test_the_same_writes_have_the_same_result(pair: Pair, name: str) -> None:
     turns = asyncio.Semaphore(AT_ONCE)

@@ -10,6 +10,7 @@ from koord.cli.errors import UsageProblem
 from tests.realcluster import binaries
 
 
+@pytest.mark.since("1.34", "resource.k8s.io/v1, which the koord-scheduler of the bed waits for")
 async def test_each_contender_binds_all_loads() -> None:
     if binaries.running_cluster() is not None:
         pytest.skip("it starts a control plane of its own")

@@ -10,6 +10,7 @@ import aiohttp
 import psutil
 import pytest
 
+from koord.localcluster.controlplane.kubeconfigs import write_kubeconfig
 from koord.localcluster.controlplane.plane import ControlPlane
 from koord.localcluster.servers import ServerError
 from tests.realcluster.fixtures import Kubectl, MakeControlPlane, RealCluster, binaries_or_skip
@@ -88,8 +89,9 @@ async def test_two_apiservers_on_one_etcd(make_control_plane: MakeControlPlane) 
     assert await two("get", "configmap", "one", "-o", "name") == "configmap/one\n"
     await one("create", "serviceaccount", "worker")
     token = (await one("create", "token", "worker")).strip()
-    asked = ("get", "secrets", "--client-certificate=", "--client-key=")
-    assert 'User "system:serviceaccount:default:worker"' in await two("--token", token, *asked, check=False)
+    file = write_kubeconfig(plane.directory / "worker", plane.apiservers[1].url, plane.authority.ca, {"token": token})
+    refused = await Kubectl(file)("get", "secrets", check=False)
+    assert 'User "system:serviceaccount:default:worker" cannot list resource "secrets"' in refused
     await plane.apiservers[0].kill()
     for _ in range(3):
         await door("get", "configmap", "one")
@@ -131,6 +133,7 @@ async def test_controllers_scheduler_and_kwok_run_a_job(own_control_plane: Contr
     assert [pod["spec"]["nodeName"] for pod in pods] == ["node-1"] * 5
 
 
+@pytest.mark.since("1.34", "resource.k8s.io/v1, which the koord-scheduler of the bed waits for")
 async def test_koordinators_scheduler_binds_a_pod(own_control_plane: ControlPlane) -> None:
     """With its own CRDs and the plugins that its release deploys."""
     plane = own_control_plane
