@@ -269,6 +269,7 @@ async def test_a_deleted_consumer_is_made_again(bus: Bus) -> None:
     publisher = DecisionPublisher(bus, "scheduler")
     await publisher.publish(bind(1), TRACE)
     await until(lambda: len(gateway.deliveries) == 1)
+    await until_empty(bus)  # else the acknowledgement may be too late, and the decision comes again
     await bus.js.delete_consumer(bus.subjects.decisions_stream, "gateway")
     await publisher.publish(bind(2), TRACE)
     await until(lambda: len(gateway.deliveries) == 2, timeout=60)

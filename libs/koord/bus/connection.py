@@ -208,9 +208,9 @@ class Bus:
         except nats.errors.Error as error:
             raise BusUnavailable(f"{subject}: {error}") from error
 
-    def publish_traced(self, subject: str, payload: bytes, traceparent: str) -> None:
-        """Core publish with the one header ``traceparent``, without awaiting."""
-        self.nc.send(subject, "", header_block((TRACEPARENT, traceparent)), payload)
+    def publish_traced(self, subject: str, payload: bytes, traceparent: str, *, now: bool = True) -> None:
+        """Core publish with the one header ``traceparent``, without awaiting; ``now`` as in :meth:`HotClient.send`."""
+        self.nc.send(subject, "", header_block((TRACEPARENT, traceparent)), payload, now=now)
 
     def publish_acked(
         self,

@@ -160,7 +160,10 @@ class Delivery:
         return delivered(self._reply) if self._reply else 1
 
     def ack(self) -> None:
-        """Executed (or settled otherwise): the stream forgets it. If the ack is lost, the decision comes again."""
+        """Executed (or settled otherwise): the stream forgets it. If the ack is lost, the decision comes again.
+
+        This and the others go out within ten milliseconds, together with what else is sent.
+        """
         self._answer(b"+ACK")
 
     async def ack_confirmed(self, timeout: float = 5.0) -> None:
@@ -183,7 +186,7 @@ class Delivery:
 
     def _answer(self, word: bytes) -> None:
         if self._reply:
-            self._bus.nc.send(self._reply.decode(), "", b"", word)
+            self._bus.nc.send(self._reply.decode(), "", b"", word, now=False)
 
 
 class DecisionConsumer:
@@ -230,10 +233,10 @@ class DecisionConsumer:
         async for batch in self._loop.batches():
             yield [Delivery(bus, pulled) for pulled in batch]
 
-    def answer(self, service: str, result: Result, trace: TraceContext | str) -> None:
-        """Tell the author of a decision what became of it (core, at most once)."""
+    def answer(self, service: str, result: Result, trace: TraceContext | str, *, now: bool = True) -> None:
+        """Tell the author of a decision what became of it (core, at most once); ``now`` unless nobody waits for it."""
         traceparent = trace if isinstance(trace, str) else trace.traceparent
-        self._bus.publish_traced(self._bus.subjects.result(service, result.id), encode(result), traceparent)
+        self._bus.publish_traced(self._bus.subjects.result(service, result.id), encode(result), traceparent, now=now)
 
     async def close(self) -> None:
         """Pull no more; what waited unseen is given back at once."""

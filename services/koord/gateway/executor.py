@@ -46,7 +46,7 @@ _ID = re.compile(rb"\xa2id(?:([\xa0-\xbf])|\xd9(.))", re.DOTALL)
 class Answering(Protocol):
     """The part of the decision consumer that is used here."""
 
-    def answer(self, service: str, result: Result, trace: TraceContext | str) -> None:
+    def answer(self, service: str, result: Result, trace: TraceContext | str, *, now: bool = True) -> None:
         """Tell the author what became of a decision."""
         ...
 
@@ -290,13 +290,14 @@ class Executor:
                 attributes=attributes,
                 error=error,
             )
-        self._tell(delivery.service, result, trace)
+        # That a pod is bound its author sees in the state: this answer may wait for others to go along with.
+        self._tell(delivery.service, result, trace, now=not (isinstance(decision, Bind) and result.outcome == "done"))
         delivery.ack()
 
-    def _tell(self, service: str, result: Result, trace: TraceContext | None) -> None:
+    def _tell(self, service: str, result: Result, trace: TraceContext | None, *, now: bool = True) -> None:
         """A result is a hint: one that cannot be sent, as it names things too long to travel, holds up nothing."""
         try:
-            self._answers.answer(service, result, trace or self._spans.root())
+            self._answers.answer(service, result, trace or self._spans.root(), now=now)
         except BusError as error:
             log.error(
                 "a result cannot be told", decision=result.id[:80], outcome=result.outcome, error=str(error)[:200]

@@ -26,8 +26,12 @@ from koord.gateway.objects import Brief, ObjectError, read_line, read_object, re
 from koord.gateway.recent import Recent, missing
 from koord.gateway.sinks import StateSink, Watcher
 from koord.kube.resources import PODS, Resource
+from koord.runtime.gathering import Gathering
 from koord.telemetry.logs import get_logger
 
+COMPANY = 8
+GATHER_S = 0.02
+"""From 400 changes a second on a watch is read in batches of about eight, at most so far apart."""
 ABSENT_S = 60.0
 """How long a resource must be unknown to the server before its objects count as deleted."""
 _SETTLE_S = 0.5
@@ -255,6 +259,7 @@ class Reflector:
     # Follow -------------------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
+        gathering = Gathering(COMPANY, GATHER_S)
         async with contextlib.aclosing(self._feed.changes(self._version)) as changes:
             async for lines in changes:
                 self._set("synced", "")
@@ -266,6 +271,9 @@ class Reflector:
                 self._check()
                 if self.publishing:
                     await self._sink.room()
+                gathering.came(len(lines), now := time.monotonic())
+                if len(lines) < COMPANY and (pause := gathering.pause_s(now)):
+                    await asyncio.sleep(pause)
 
     def _take(self, line: bytes) -> None:
         type_, raw = read_line(line)

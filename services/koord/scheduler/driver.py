@@ -10,6 +10,7 @@ from collections.abc import Callable
 from koord.bus.connection import Bus
 from koord.contracts.ledger import LedgerHint
 from koord.ledger.client import Ledger
+from koord.runtime.gathering import Gathering
 from koord.scheduler import metrics
 from koord.scheduler.binds import Binds
 from koord.scheduler.claiming import Claims, Planned
@@ -27,6 +28,9 @@ from koord.telemetry.spans import Spans
 
 WINDOW = 4
 WAKE_EVERY_S = 0.02
+COMPANY = 8
+GATHER_S = 0.04
+"""From 200 pods a second on they are planned and claimed about eight at a time, which costs less per pod."""
 
 
 class Driver:
@@ -81,6 +85,7 @@ class Driver:
         self._window = asyncio.Semaphore(WINDOW)
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_wake = 0.0
+        self._gathering = Gathering(COMPANY, GATHER_S)
 
     # The loop -------------------------------------------------------------------------------------------------------
 
@@ -101,6 +106,7 @@ class Driver:
             if planned is None:
                 await self._sleep(now)
             elif planned:
+                self._gathering.came(len(planned), now)
                 await self._window.acquire()
                 task = asyncio.create_task(self.rounds.claim(planned, began, time.time_ns()))
                 self._tasks.add(task)
@@ -147,8 +153,8 @@ class Driver:
         except TimeoutError:
             return
         self._wake.clear()
-        # Changes come in bursts: a few milliseconds later the batch is larger and costs less per pod.
-        await asyncio.sleep(0.005)
+        if pause := self._gathering.pause_s(time.monotonic()):
+            await asyncio.sleep(pause)
 
     def _advance(self, now: float) -> None:
         """Everything that time or events make due."""

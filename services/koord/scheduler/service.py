@@ -213,9 +213,13 @@ class SchedulerService:
     # In -------------------------------------------------------------------------------------------------------------
 
     def _on_pod(self, change: Change[PodView]) -> None:
-        self._world.apply_pod(change.old, change.new, time.monotonic())
+        world = self._world
+        told = bool(world.events)
+        world.apply_pod(change.old, change.new, time.monotonic())
         self._phases.on_pod(change)
-        self._driver.kick()
+        # A pod that is merely seen bound gives the loop nothing to do, unless it is the first to say so.
+        if self._queue.counts["active"] or world.touched or world.dissolved or (world.events and not told):
+            self._driver.kick()
 
     def _on_node(self, change: Change[NodeView]) -> None:
         try:
