@@ -214,7 +214,7 @@ class Types:
         for number, (name, field) in enumerate(declared.fields.items(), 1):
             made = message.field.add(name=name, number=number, label=1)
             if field.kind == "map":
-                self._map(message, made, field, number)
+                self._map(message, made, field)
                 continue
             if field.kind == "list":
                 made.label = _FIELD.LABEL_REPEATED
@@ -223,9 +223,13 @@ class Types:
             self._fill(made, field)
         return declared.message
 
-    def _map(self, message: Any, made: Any, field: Declared, number: int) -> None:
+    def _map(self, message: Any, made: Any, field: Declared) -> None:
         assert field.inner is not None
-        name = "".join(part.capitalize() for part in made.name.split("_")) + "Entry"
+        # The name that protobuf wants: that of the field in camel case.
+        name = "".join(part[:1].upper() + part[1:] for part in made.name.split("_")) + "Entry"
+        if any(entry.name == name for entry in message.nested_type):
+            self._fill(made, Declared("map"))  # `fooBar` and `foo_bar` have the same
+            return
         entry = message.nested_type.add(name=name)
         entry.options.map_entry = True
         entry.field.add(name="key", number=1, type=_FIELD.TYPE_STRING, label=1)
