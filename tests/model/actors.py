@@ -144,7 +144,7 @@ class _Answers:
     def __init__(self, bus: SteppedBus) -> None:
         self._bus = bus
 
-    def answer(self, service: str, result: Result, trace: TraceContext | str) -> None:
+    def answer(self, service: str, result: Result, trace: TraceContext | str, *, now: bool = True) -> None:
         self._bus.send(self._bus.subjects.result(service, result.id), "", b"", encode(result))
 
 
