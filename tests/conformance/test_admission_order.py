@@ -188,7 +188,10 @@ async def test_kubectl_shows_refusals_and_warnings(
         assert "Warning: mind this" in done.stderr
         assert 'admission webhook "v.koord.sh" denied the request: not so' in done.stderr
         tried = await asyncio.to_thread(kubectl, "create", "configmap", "b", "--dry-run=client")
-        assert tried.returncode == 0 and len(webhooks.seen["/v"]) == 1
+        # A controller may ask for the namespace's own map, again and again.
+        assert tried.returncode == 0 and [
+            asked["name"] for asked in webhooks.seen["/v"] if len(asked["name"]) == 1
+        ] == ["a"]
 
 
 async def test_an_object_that_changes_while_webhooks_are_asked(
