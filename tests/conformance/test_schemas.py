@@ -587,3 +587,17 @@ async def test_definitions_are_warned_of(client: Client) -> None:
     unknown = definition({"type": "object", "foo": 1})
     made = await client.post(DEFINITIONS, unknown, dryRun="All")
     assert made.warnings == ['299 - "unknown field \\"spec.versions[0].schema.openAPIV3Schema.foo\\""']
+
+
+@pytest.mark.parametrize("kind", ["string", "integer", "boolean", "object"])
+async def test_a_type_beside_integer_or_text_means_nothing(client: Client, namespace: str, kind: str) -> None:
+    either = {"type": kind, "x-kubernetes-int-or-string": True}
+    body = definition({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": either}}}})
+    await define(client, body)
+    group = body["spec"]["group"]
+    things = f"/apis/{group}/v1/namespaces/{namespace}/things?dryRun=All", f"{group}/v1"
+    for value in (5, "x"):
+        assert (await client.post(things[0], thing(things, {"a": value}))).status == 201
+    refused = await client.post(things[0], thing(things, {"a": True}))
+    assert causes(refused.body) == {wrong("spec.a", "integer,string", "boolean")}
+    await client.delete(f"{DEFINITIONS}/{body['metadata']['name']}")

@@ -44,7 +44,8 @@ def read(source: dict[str, Any], resolve: Resolve | None = None) -> Schema:
             raise ValueError("$ref is not allowed here")
         target = resolve(reference)
         return _extended(target, source) if len(source) > 1 else target
-    node = Schema(source.get("type", ""))
+    # What is an integer or a text may have a type beside that, which means nothing.
+    node = Schema("" if source.get("x-kubernetes-int-or-string") else source.get("type", ""))
     _fill(node, source, resolve)
     return node
 
@@ -80,6 +81,8 @@ def _fill(node: Schema, source: dict[str, Any], resolve: Resolve | None) -> None
     additional = source.get("additionalProperties")
     if isinstance(additional, dict):
         node.additional = read(additional, resolve)
+    elif additional is False:
+        node.forbids_others = True
     elif additional is True:
         node.preserve_unknown = True
     for key, slot in (("allOf", "all_of"), ("anyOf", "any_of"), ("oneOf", "one_of")):

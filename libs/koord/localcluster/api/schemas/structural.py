@@ -81,8 +81,6 @@ def _check(source: Source, path: str, *, root: bool = False, needs_type: bool = 
     elif needs_type and not kind and not open_ and not either and not source.get("$ref"):
         what = "object fields" if path.endswith("]") else "array items" if path.endswith(".items") else "map values"
         yield required(f"{path}.type", f"must not be empty for specified {what}")
-    if either and kind:
-        yield forbidden_value(f"{path}.type", "must be empty if x-kubernetes-int-or-string is true")
     if open_ is False:
         yield invalid_value(f"{path}.x-kubernetes-preserve-unknown-fields", False, "must be true or undefined")
     if source.get("uniqueItems"):
