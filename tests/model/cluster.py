@@ -3,9 +3,11 @@
 import itertools
 from collections.abc import Iterator
 
+from koord.gateway.ledgerlease import LEASE
 from koord.kube.resources import (
     ELASTIC_QUOTAS,
     JOBS,
+    LEASES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -68,6 +70,10 @@ class Cluster:
 
     async def quota_changes(self, cpu: int) -> None:
         await self._api.do("PATCH", ELASTIC_QUOTAS.path(NAMESPACE, QUOTA), {"spec": quota_spec(cpu)}, MERGE)
+
+    async def lease_deleted(self) -> None:
+        """By hand, with all that is noted there; maybe it is not there yet."""
+        await self._api.request("DELETE", LEASES.path("koord-system", LEASE))
 
     async def pod(
         self, cpu: int, labels: Object, annotations: Object, *, priority: int = 0, owner: Object | None = None

@@ -49,6 +49,13 @@ async def _nothing(*_: Any, **__: Any) -> int:
     return 0
 
 
+def _careless(barrier: Barrier, before: str, life: str) -> float:
+    return _lost(barrier, before, life) if before else 0.0
+
+
+_lost = Barrier._lost
+
+
 async def _forgotten(rounds: ClaimRounds) -> bool:
     rounds._unanswered.clear()
     return True
@@ -96,6 +103,11 @@ MUTANTS: dict[str, Defect] = {
     "gateway: the barrier settles nothing": Defect(
         lambda: patch.object(Barrier, "_settle", _nothing),
         contract.test_a_late_request_after_the_ledger_was_lost,
+        "its record is None",
+    ),
+    "gateway: no note is taken for nobody was here": Defect(
+        lambda: patch.object(Barrier, "_lost", _careless),
+        contract.test_a_late_request_after_ledger_decisions_and_lease_were_lost,
         "its record is None",
     ),
     "reconciler: a rebuild does not wait for what the gateway listed": Defect(

@@ -9,7 +9,7 @@ from koord.gateway.settling import SETTLED
 from koord.kube.resources import PODS
 from koord.ledger.model import LedgerUnavailable
 from tests.model import checks
-from tests.model.apiserver import Sent
+from tests.model.apiserver import REQUEST_TIMEOUT_S, Sent
 from tests.model.objects import NAMESPACE, PRIORITY
 from tests.model.play import Play
 from tests.model.stepping import Gate
@@ -71,16 +71,31 @@ def test_a_late_request_after_the_ledger_was_lost(machine: Machine) -> None:
 
 
 def test_a_late_request_after_ledger_and_decisions_were_lost(machine: Machine) -> None:
-    """The same, and the stream is lost too: nobody knows of the request, so it must be outlived."""
+    """The same, and the stream is lost too: nobody knows of the request any more."""
+    _lost_with_the_decisions(machine, lease=False)
+
+
+def test_a_late_request_after_ledger_decisions_and_lease_were_lost(machine: Machine) -> None:
+    """The same, and somebody deleted the Lease: nobody knows that there was a gateway."""
+    _lost_with_the_decisions(machine, lease=True)
+
+
+def _lost_with_the_decisions(machine: Machine, *, lease: bool) -> None:
     play = machine.play
     machine.do(machine.cluster.pod(1, {}, {}))
     [late] = machine.do(to_the_binding(play))
     machine.do(play.gateways[-1].actor.die())
     play.raw.flushall()
     play.around.network.decisions.lose_all()
+    if lease:
+        machine.do(machine.cluster.lease_deleted())
+    began = play.loop.now
     machine.do(play.start_anew("gateway", 0))
     machine.do(reopened(play))
-    assert late not in play.api.under_way, "the ledger was opened while a request of before could still take effect"
+    assert play.loop.now - began < REQUEST_TIMEOUT_S / 2, "the request was waited for, and could be made to fail"
+    machine.do(play.api.execute(late))
+    machine.do(play.judge.judge())
+    assert late.response is not None and late.response.status == 409
 
 
 def test_a_late_request_after_its_decision_was_lost(machine: Machine) -> None:

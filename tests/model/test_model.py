@@ -308,7 +308,7 @@ class Machine(RuleBasedStateMachine):
             self.do(actor.die())
         self.do(self.play.start_anew(role, late))
 
-    @rule(way=ways, what=st.sampled_from(["decisions", "state", "save", "flush", "restart"]))
+    @rule(way=ways, what=st.sampled_from(["decisions", "state", "save", "flush", "restart", "lease"]))
     def a_store_is_lost(self, way: list[int], what: str) -> None:
         self.do(self._go_on(way))
         self.tell(f"lost: {what}")
@@ -316,6 +316,8 @@ class Machine(RuleBasedStateMachine):
             self.play.around.network.decisions.lose_all()
         elif what == "state":
             self.api.lose_state()
+        elif what == "lease":
+            self.do(self.cluster.lease_deleted())
         elif what == "save":
             self.saved = self.saved or bool(self.play.raw.save())
         elif what == "flush":

@@ -219,8 +219,6 @@ async def deployed(
                 "KOORD_REDIS__URL": redis.url,
                 "KOORD_HTTP__HOST": "127.0.0.1",
                 "KOORD_HTTP__PORT": str(port),
-                # On a cluster where koord never ran no request of a gateway before it is to be outlived.
-                "KOORD_GATEWAY__API_TIMEOUT_S": "1",
             }
             if name == "koord-gateway":
                 elsewhere["KOORD_KUBECONFIG"] = str(kubeconfig)

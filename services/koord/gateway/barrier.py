@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from koord.bus.errors import BusError
 from koord.contracts.asks import BarrierRaised, RaiseBarrier
@@ -22,13 +22,14 @@ from koord.contracts.decisions import Bind, Decision, ObjectRef, Patch
 from koord.gateway import metrics
 from koord.gateway.advancing import Advancer
 from koord.gateway.allow import describe
-from koord.gateway.api import Api, ApiUnavailable
+from koord.gateway.api import Api
 from koord.gateway.guarantees import Guarantees
-from koord.gateway.leanclient import RequestFailed
 from koord.gateway.ledgerlease import LEASE, LedgerLease, notes_of
 from koord.gateway.livemark import LIVE, LiveMark
+from koord.gateway.persisting import AGAIN_S, persist
 from koord.gateway.podindex import PodIndex
 from koord.gateway.settling import Unsettleable, settle
+from koord.gateway.unbound import settle_unbound
 from koord.kube.meta import parse_time
 from koord.kube.resources import BY_TOKEN, PODS
 from koord.runtime.ending import end, finish
@@ -43,11 +44,7 @@ QUEUE: Final = "koord.sh/decisions-stream"
 MAX_EPOCH: Final = 2**52
 """Numbers of the ledger are exact up to twice this."""
 _ANSWER_S: Final = 2.0
-_COMPLAIN_S: Final = 5.0
-_AGAIN_S: Final = 0.2
 _AT_A_TIME: Final = 64
-
-T = TypeVar("T")
 
 
 class Lister(Protocol):
@@ -99,12 +96,15 @@ class Barrier:
         self._newest = 0
         self._id = ""
         self._running: asyncio.Task[BarrierRaised] | None = None
+        self._closed = False
 
     async def answer(self, question: RaiseBarrier) -> BarrierRaised:
         """How far the barrier of the question is; it is begun if it is another than the present one.
 
         ValueError names what is wrong with the question.
         """
+        if self._closed:
+            raise ValueError(f"barrier {question.id!r}: this gateway does not lead any more")
         unknown = [token for token in question.resources if token not in self._listers]
         if unknown or not question.id:
             raise ValueError(f"barrier {question.id!r}: resources: not known: {unknown}")
@@ -119,12 +119,14 @@ class Barrier:
         await asyncio.wait((running,), timeout=_ANSWER_S)
         if not running.done() or running.cancelled():
             return BarrierRaised(question.id, self.step)
-        if running.exception() is not None:
-            self._running = None  # asked again, it begins afresh
+        if (error := running.exception()) is not None:
+            log.error("the barrier failed, it begins afresh when it is asked for again", id=question.id, exc_info=error)
+            self._running = None
         return running.result()
 
     async def close(self) -> None:
-        """End what is under way."""
+        """End what is under way; the term is over, and another gateway raises barriers from now on."""
+        self._closed = True
         await end(self._running)
         self._running = None
 
@@ -140,13 +142,13 @@ class Barrier:
             settled = 0
             while True:
                 self.step = "settling"
-                life = await _persist(self._queue_made)
-                await _persist(partial(self._outlive, life))
-                await self._outlive_unversioned()
+                life = await persist(self._queue_made)
+                if not await self._guarantees.outlived():
+                    settled += await self._unknown(life)
                 settled += await self._settle()
                 self.step = "raising"
-                epoch = await _persist(partial(self._raise, question.epoch, life))
-                if await _persist(self._queue_made) == life:
+                epoch = await persist(partial(self._raise, question.epoch, life))
+                if await persist(self._queue_made) == life:
                     break
                 log.warning("barrier: the decisions were lost meanwhile, once more")
             listing = time.monotonic()
@@ -168,38 +170,45 @@ class Barrier:
         )
         return BarrierRaised(question.id, "done", epoch, self._advancer.role_epoch, self._incarnation, settled)
 
-    async def _outlive_unversioned(self) -> None:
-        """Where a new version fails no Binding: no claim is spent any more, so all are over after a while."""
-        await self._guarantees.tried.wait()
-        if self._guarantees.outlive_s:
-            log.warning("barrier: waiting for old requests", seconds=self._guarantees.outlive_s)
-            await asyncio.sleep(self._guarantees.outlive_s)
-
     # Settling -----------------------------------------------------------------------------------------------------
 
-    async def _outlive(self, life: str) -> None:
-        """If decisions are not to be found any more, nobody can say which writes are under way: outlive them.
+    async def _unknown(self, life: str) -> int:
+        """See that no request of an earlier gateway can succeed that this one cannot name; how many objects that took.
 
-        Those of this gateway are known, so what counts is what an earlier one sent: on a decision of a stream that was
-        lost, or on one that no stream held yet.
+        Those of this gateway are known. An earlier one may have sent some on a decision of a stream that was lost, or
+        on one that no stream held yet; and where nothing is noted nobody knows that there was none. Each would write
+        something that is still unbound: all of that is settled, or the requests are outlived, whichever is sooner.
         """
-        notes = notes_of(await self._lease.read())
-        lost, live = self._lost(notes.get(QUEUE, ""), life), self._live(notes.get(LIVE, ""))
-        if lost > 0:
-            log.warning("barrier: decisions were lost with their stream, waiting for old requests", seconds=lost)
-        if live > 0:
-            log.warning("barrier: decisions were executed past their stream, waiting for old requests", seconds=live)
-        if lost > 0 or live > 0:
-            await asyncio.sleep(max(lost, live))
+        notes = notes_of(await persist(self._lease.read))
+        left = max(self._lost(notes.get(QUEUE, ""), life), self._live(notes.get(LIVE, "")))
+        if left <= 0:
+            return 0
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(left):
+                settled, refused = await settle_unbound(self._api)
+        except TimeoutError:
+            log.info("barrier: what an earlier gateway may have sent is outlived")
+            return 0
+        log.info("barrier: what an earlier gateway may have sent is settled", objects=settled)
+        if refused:
+            self._tell_refused(refused)
+            await asyncio.sleep(left - (time.monotonic() - began))
+        return settled
 
     def _lost(self, before: str, life: str) -> float:
-        if not before or before == life:
+        """How long requests of decisions that are not in this queue may still be under way."""
+        term = time.monotonic() - self._began_s
+        if before == life:
             return 0.0
+        if not before:
+            # Nobody was here, or somebody deleted the Lease: then its other notes are gone as well.
+            return self._api_timeout_s - term
         try:
             age = max(0.0, time.time() - parse_time(life))
         except ValueError:
             age = 0.0
-        return self._api_timeout_s - min(age, time.monotonic() - self._began_s)
+        return self._api_timeout_s - min(age, term)
 
     def _live(self, noted: str) -> float:
         until = self._mark.earlier(noted)
@@ -218,7 +227,7 @@ class Barrier:
             resource = BY_TOKEN[target.resource]
             async with gate:
                 try:
-                    await _persist(lambda: settle(self._api, resource, target.namespace, target.name, target.uid))
+                    await persist(lambda: settle(self._api, resource, target.namespace, target.name, target.uid))
                 except Unsettleable as error:
                     refused.append(f"{describe(target)}: {error}")
 
@@ -235,12 +244,16 @@ class Barrier:
                 break
             except BusError as error:
                 log.warning("barrier: the decisions cannot be read", error=str(error))
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
         if refused:
             # One object that cannot be written must not keep the ledger closed: what was sent for it ends in time.
-            log.error("barrier: not settled, waiting for old requests", objects=refused[:10], count=len(refused))
+            self._tell_refused(refused)
             await asyncio.sleep(self._api_timeout_s)
         return len(seen)
+
+    @staticmethod
+    def _tell_refused(refused: Sequence[str]) -> None:
+        log.error("barrier: not settled, waiting for old requests", objects=refused[:10], count=len(refused))
 
     def _unbound(self, target: ObjectRef) -> bool:
         """Whether it may still be written: a node that the watch has shown never goes back."""
@@ -280,18 +293,3 @@ def _targets(decision: Decision) -> Sequence[ObjectRef]:
     if isinstance(decision, Patch) and decision.claim is not None and decision.target.resource in BY_TOKEN:
         return [decision.target]
     return ()
-
-
-async def _persist(step: Callable[[], Awaitable[T]]) -> T:
-    """Do one step, however long the API or the bus is away; told now and then, for it may be long."""
-    complained_s = float("-inf")
-    while True:
-        try:
-            return await step()
-        except Unsettleable:
-            raise
-        except (ApiUnavailable, RequestFailed, BusError) as error:
-            if time.monotonic() - complained_s > _COMPLAIN_S:
-                complained_s = time.monotonic()
-                log.warning("barrier: goes on later", error=str(error))
-            await asyncio.sleep(_AGAIN_S)

@@ -37,6 +37,7 @@ class Guarantees:
         self.preconditions: Preconditions = preconditions
         self.server = ""
         self.tried = asyncio.Event()
+        self._honoured = asyncio.Event()
         self._api_timeout_s = api_timeout_s
         self._is_dead = is_dead
         self._seat = ""
@@ -47,12 +48,29 @@ class Guarantees:
         """Those of a server that is known to honour preconditions."""
         full = cls(preconditions="honoured")
         full.tried.set()
+        full._honoured.set()
         return full
 
     @property
     def outlive_s(self) -> float:
         """How long to wait before an older request certainly has no effect any more; 0 where its version fails it."""
         return 0.0 if self.preconditions == "honoured" else self._api_timeout_s
+
+    async def outlived(self) -> bool:
+        """Once no claim is spent any more: wait until no older Binding can have an effect, unless its version fails it.
+
+        True if that was waited for: then every older request is over, whatever it would have written.
+        """
+        await self.tried.wait()
+        if not self.outlive_s:
+            return False
+        log.warning("waiting for old requests", seconds=self.outlive_s, preconditions=self.preconditions)
+        try:
+            async with asyncio.timeout(self.outlive_s):
+                await self._honoured.wait()  # the first tries may have found no way to a verdict
+        except TimeoutError:
+            return True
+        return False
 
     def found(self, preconditions: Preconditions, server: str, why: str) -> None:
         """Take a verdict."""
@@ -67,6 +85,10 @@ class Guarantees:
                     remedy="docs/compatibility.md",
                 )
         self.preconditions, self.server = preconditions, server
+        if preconditions == "honoured":
+            self._honoured.set()
+        else:
+            self._honoured.clear()
         metrics.PRECONDITIONS.set(_GAUGE[preconditions])
         self.tried.set()
 

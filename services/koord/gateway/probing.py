@@ -70,7 +70,7 @@ async def watch(api: Api, namespace: str, guarantees: Guarantees) -> None:
         except (ProbeFailed, ApiUnavailable, RequestFailed, AccessError, msgspec.MsgspecError) as error:
             if tried_of is None and time.monotonic() - since > _PATIENCE_S:
                 guarantees.found("unknown", guarantees.server, str(error))
-                pause = _AGAIN_S
+                pause = min(_AGAIN_S, 2.0 * pause)
             elif tried_of is not None:
                 log.info("the API server was not asked for its version", error=str(error))
         if tried_of is not None:

@@ -153,6 +153,7 @@ class Session:
         )
         asked = list[Subscription]()
         beside = list[asyncio.Task[Any]]()
+        taking: asyncio.Task[None] | None = None
 
         async def take() -> None:
             await self._take_over()
@@ -167,8 +168,9 @@ class Session:
                 self._foreign.lead(advancer)
             # Without a leader of JetStream's there is no consumer, but decisions may come past it already.
             consumer.look_past()
+            taking = asyncio.create_task(take(), name="gateway-queue")
             beside += (
-                asyncio.create_task(take(), name="gateway-queue"),
+                taking,
                 asyncio.create_task(events.run(), name="gateway-events"),
                 asyncio.create_task(executor.keep_in_progress(), name="gateway-progress"),
                 asyncio.create_task(self._pull(consumer, executor, mark), name="gateway-pull"),
@@ -181,10 +183,11 @@ class Session:
         finally:
             if self._foreign is not None:
                 self._foreign.lead(None)
-            for subscription in asked:
-                self._bus.unsubscribe_raw(subscription)
 
             async def give_up() -> None:
+                await end(taking)  # first: it may be about to answer questions
+                for subscription in asked:
+                    self._bus.unsubscribe_raw(subscription)
                 await barrier.close()
                 await consumer.close()
                 await executor.drain(DRAIN_S)
