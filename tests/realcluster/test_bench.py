@@ -24,6 +24,8 @@ async def test_each_contender_binds_all_loads() -> None:
         for load in LOADS:
             assert result.figures[f"{load}.{name}.bound"] == (30 if load == "basic_1k" else 60), (load, name)
             assert result.figures[f"{load}.{name}.pods_per_s"] > 0
+            assert result.figures[f"{load}.{name}.cores_busy"] > 0
+            assert f"{load} {name}: " in result.bound_by
     assert len(result.ratios) == 5 * (len(names) - 1)
 
 

@@ -40,7 +40,8 @@ class Load(NamedTuple):
 
     ``binding_s`` runs from the first create call to the last binding, ``draining_s`` from the first binding to the
     last; ``bound_at`` is on the monotonic clock; ``cpu_ms`` is CPU milliseconds per pod by process, the generator's
-    included.
+    included, spent in ``measured_s``: from the first create call to the last binding, or, where a scheduler finds the
+    pods waiting, from its start on.
     """
 
     pods: int
@@ -51,6 +52,12 @@ class Load(NamedTuple):
     waits_s: list[float]
     bound_at: dict[str, float]
     cpu_ms: dict[str, float]
+    measured_s: float
+
+    @property
+    def cores_busy(self) -> float:
+        """How many cores all that is counted kept busy together."""
+        return sum(self.cpu_ms.values()) * self.pods / 1000 / self.measured_s
 
     def quantile(self, share: float) -> float:
         """A quantile of the seconds from create to nodeName."""
@@ -130,7 +137,9 @@ async def _measure(
         started = time.monotonic()
         await _create(client, pods, rate, created, started, kind)
         creating_s = time.monotonic() - started
+        measuring = started
         if began is not None:
+            measuring, before = time.monotonic(), _cpu(processes)
             await began()
             processes |= {name: psutil.Process(pid) for name, pid in pids().items() if name not in processes}
         seen = -1
@@ -140,6 +149,7 @@ async def _measure(
                 async with asyncio.timeout(_STALL_S):
                     await done.wait()
         after = _cpu(processes)
+        measured_s = time.monotonic() - measuring
     finally:
         await end(watching)
     times = sorted(bound.values())
@@ -152,6 +162,7 @@ async def _measure(
         waits_s=[bound[name] - created[name] for name in bound],
         bound_at=bound,
         cpu_ms={name: (after[name] - before.get(name, 0.0)) * 1000 / pods for name in after},
+        measured_s=measured_s,
     )
 
 
