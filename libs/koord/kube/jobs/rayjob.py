@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from koord.kube.jobs import ownership, reading, templates
-from koord.kube.jobs.batchjob import template_priority
+from koord.kube.jobs.batchjob import JOB_NAME, LEGACY_JOB_NAME, template_priority
 from koord.kube.jobs.kind import (
     MAX_POD_SETS,
     Job,
@@ -152,9 +152,9 @@ class RayJob:
     def pod_set_of(self, pod_labels: Mapping[str, str]) -> str:
         """By Ray group; a pod without one that stems from a RayJob is the submitter."""
         name = group_of_pod(pod_labels)
-        if not name and (pod_labels.get(ORIGINATED_FROM) == "RayJob" or "batch.kubernetes.io/job-name" in pod_labels):
-            return SUBMITTER
-        return name
+        # The prefixed label is there since Kubernetes 1.27.
+        of_a_job = JOB_NAME in pod_labels or LEGACY_JOB_NAME in pod_labels
+        return SUBMITTER if not name and (of_a_job or pod_labels.get(ORIGINATED_FROM) == "RayJob") else name
 
     def pod_selector(self, job: Job) -> tuple[str, str] | None:
         """By the cluster's name, once KubeRay has chosen it; the submitter is not among them."""
