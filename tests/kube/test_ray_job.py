@@ -100,6 +100,7 @@ def test_group_names() -> None:
     assert KIND.pod_set_of({"ray.io/group": "headgroup", "ray.io/node-type": "head"}) == "head"
     assert KIND.pod_set_of({"ray.io/group": "head"}) == names[4]
     assert KIND.pod_set_of({"ray.io/originated-from-crd": "RayJob"}) == "submitter"
+    assert KIND.pod_set_of({"batch.kubernetes.io/job-name": "j"}) == KIND.pod_set_of({"job-name": "j"}) == "submitter"
     assert KIND.pod_set_of({}) == ""
     with pytest.raises(JobError, match="is taken by another group"):
         KIND.pod_sets(rayjob([{"groupName": "a_b"}, {"groupName": "a_b"}]))
