@@ -68,6 +68,7 @@ async def test_ports_of_one_number_share_their_node_port(client: Client, namespa
     assert made[0]["nodePort"] == made[1]["nodePort"] != made[2]["nodePort"]
 
 
+@pytest.mark.since("1.33", "words")
 async def test_what_is_taken_or_out_of_range_is_refused(client: Client, namespace: str) -> None:
     path = path_of(namespace)
     first = (await client.post(path, service("a", type="NodePort"))).body["spec"]

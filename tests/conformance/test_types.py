@@ -97,6 +97,7 @@ RULE = "must be <group>/<version> or <version>"
         ({"apiVersion": "", "kind": "X"}, "metadata.ownerReferences[0].apiVersion", "must not be empty"),
     ],
 )
+@pytest.mark.since("1.37", "words")
 async def test_owners_that_are_none(
     client: Client, namespace: str, owner: dict[str, Any], field: str, words: str
 ) -> None:
@@ -118,6 +119,7 @@ async def test_owners_that_are_none(
         ({"key": "a", "operator": "In", "values": ["-"]}, "values[0]", "a valid label must be"),
     ],
 )
+@pytest.mark.since("1.30", "values of a budget's selector are checked", only=("expression5",))
 async def test_selectors_of_budgets(
     client: Client, namespace: str, expression: dict[str, Any], field: str, words: str
 ) -> None:
@@ -128,6 +130,7 @@ async def test_selectors_of_budgets(
     assert found == f"spec.selector.matchExpressions[0].{field}" and words in message
 
 
+@pytest.mark.since("1.25", "fieldValidation")
 async def test_keys_that_a_yaml_body_says_again(client: Client, namespace: str) -> None:
     body = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: d\n  name: c\ndata:\n  a: b\n  a: c\nbar: 1\n"
     path = maps(namespace)
