@@ -9,7 +9,6 @@ from tests.conformance.client import MERGE, Client, until
 from tests.conformance.definitions import DEFINITIONS, definition
 from tests.conformance.test_schemas import Things, causes, define, thing
 
-pytestmark = pytest.mark.since("1.35", "the functions, words and limits of CEL are those of today")
 RULES = "x-kubernetes-validations"
 INVALID = "FieldValueInvalid"
 
@@ -140,6 +139,7 @@ REFUSED: list[tuple[dict[str, Any], set[tuple[str, str, str]]]] = [
 ]
 
 
+@pytest.mark.since("1.35", "the words and functions of CEL are those of today")
 async def test_rules_at_every_level(client: Client, things: Things) -> None:
     for spec, wanted in REFUSED:
         answer = await client.post(f"{things[0]}?dryRun=All", thing(things, spec))
@@ -152,6 +152,7 @@ async def test_rules_at_every_level(client: Client, things: Things) -> None:
     assert created.status == 201
 
 
+@pytest.mark.since("1.35", "the words and functions of CEL are those of today")
 async def test_rules_about_changes(client: Client, things: Things) -> None:
     before = {
         "b": 1,
@@ -178,6 +179,7 @@ async def test_rules_about_changes(client: Client, things: Things) -> None:
         assert not wanted or causes(answer.body) == wanted, change
 
 
+@pytest.mark.since("1.35", "the words and functions of CEL are those of today")
 async def test_rules_and_the_status(client: Client, things: Things) -> None:
     assert (await client.post(things[0], thing(things, {"b": 1}))).status == 201
     refused = await client.patch(f"{things[0]}/t/status", {"status": {"n": 5}}, MERGE)
@@ -187,6 +189,7 @@ async def test_rules_and_the_status(client: Client, things: Things) -> None:
     assert (await client.patch(f"{things[0]}/t/status", {"status": {"n": 1}}, MERGE)).status == 200
 
 
+@pytest.mark.since("1.35", "the words and functions of CEL are those of today")
 async def test_what_was_wrong_before_may_stay(client: Client, things: Things) -> None:
     """A rule that came later holds for what changes, and for all that contains it."""
     before = {"a": 1, "b": 1, "map": {"j": {"x": 1}, "k": {"x": 1}}, "keyed": [{"k": "a", "x": 1}, {"k": "b", "x": 1}]}
@@ -234,6 +237,7 @@ async def refusal(client: Client, spec: dict[str, Any]) -> set[tuple[str, str, s
     }
 
 
+@pytest.mark.since("1.35", "the words and functions of CEL are those of today")
 async def test_rules_that_are_not_complete(client: Client) -> None:
     rules = [
         rule(" "),
@@ -270,6 +274,7 @@ async def test_rules_that_are_not_complete(client: Client) -> None:
 
 
 @pytest.mark.parametrize("junctor", ["allOf", "anyOf", "oneOf", "not"])
+@pytest.mark.since("1.30", "rules in CEL")
 async def test_rules_stand_in_the_structure_alone(client: Client, junctor: str) -> None:
     inner = {"properties": {"a": {RULES: [rule("self > 1")]}}}
     value = {**fields(a=NUMBER), junctor: inner if junctor == "not" else [inner]}
@@ -277,6 +282,7 @@ async def test_rules_stand_in_the_structure_alone(client: Client, junctor: str) 
     assert await refusal(client, value) == {("FieldValueForbidden", where, "Forbidden: must be empty to be structural")}
 
 
+@pytest.mark.since("1.35", "the words and functions of CEL are those of today")
 async def test_messages_and_states_before_that_are_wrong(client: Client) -> None:
     told = await refusal(
         client,
@@ -338,6 +344,7 @@ ADVICE = (
         (fields(s=LONG), "[1, 2, 3, 4].all(i, self.s.contains('x'.replace('x', self.s)))", "more than 100x"),
     ],
 )
+@pytest.mark.since("1.30", "rules in CEL")
 async def test_rules_that_may_cost_too_much(client: Client, value: dict[str, Any], text: str, factor: str) -> None:
     """By what the schema allows, each rule for itself and all of them together."""
     told = {field: words for _, field, words in await refusal(client, held(value, rule(text)))}

@@ -9,7 +9,6 @@ from tests.conformance.client import MERGE, Client, until
 from tests.conformance.rig import config_map, unique
 from tests.conformance.test_schemas import causes
 
-pytestmark = pytest.mark.since("1.35", "the functions, words and policies of CEL are those of today")
 API = "/apis/admissionregistration.k8s.io/v1"
 POLICIES, BINDINGS = f"{API}/validatingadmissionpolicies", f"{API}/validatingadmissionpolicybindings"
 INVALID, NEEDED = "FieldValueInvalid", "FieldValueRequired"
@@ -76,6 +75,7 @@ def has_no(key: str, **more: Any) -> dict[str, Any]:
     return {"expression": f"!('{key}' in variables.data)", **more}
 
 
+@pytest.mark.since("1.30", "ValidatingAdmissionPolicies")
 async def test_what_is_refused_and_how(client: Client, policies: Policies) -> None:
     name = await policies.install(
         has_no("plain"),
@@ -135,6 +135,7 @@ async def test_what_is_refused_and_how(client: Client, policies: Policies) -> No
     assert (await client.delete(f"{policies.path}/m")).status == 200
 
 
+@pytest.mark.since("1.30", "ValidatingAdmissionPolicies")
 async def test_old_objects_and_deletions(client: Client, policies: Policies) -> None:
     name = await policies.install(
         {"expression": "request.operation != 'UPDATE' || object.data.a >= oldObject.data.a", "message": "a falls"},
@@ -150,6 +151,7 @@ async def test_old_objects_and_deletions(client: Client, policies: Policies) -> 
     assert (await client.get(f"{policies.path}/m")).status == 200
 
 
+@pytest.mark.since("1.30", "ValidatingAdmissionPolicies")
 async def test_warnings_and_policies_that_pass_over_errors(client: Client, policies: Policies) -> None:
     name = await policies.install(
         {"expression": "!has(object.data.w)", "message": "w is old"},
@@ -164,6 +166,7 @@ async def test_warnings_and_policies_that_pass_over_errors(client: Client, polic
     assert (await client.post(f"{policies.path}?dryRun=All", config_map("m", v="1"))).warnings == []
 
 
+@pytest.mark.since("1.30", "ValidatingAdmissionPolicies")
 async def test_who_is_meant(client: Client, policies: Policies) -> None:
     """By rules, names, selectors of the policy and of its binding, and conditions."""
     never = {"expression": "has(object.metadata.labels) && 'ok' in object.metadata.labels", "message": "no"}
@@ -196,6 +199,7 @@ async def test_who_is_meant(client: Client, policies: Policies) -> None:
     assert (await client.post("/api/v1/namespaces/default/configmaps?dryRun=All", config_map("m"))).status == 201
 
 
+@pytest.mark.since("1.35", "words")
 async def test_policies_that_may_not_be_stored(client: Client) -> None:
     none = "validations or auditAnnotations must contain at least one item"
     cases: list[tuple[dict[str, Any], set[tuple[str, str, str]]]] = [
@@ -292,6 +296,7 @@ async def test_policies_that_may_not_be_stored(client: Client) -> None:
         assert {entry for entry in told if not entry[1].endswith(".key")} == wanted, spec
 
 
+@pytest.mark.since("1.35", "words")
 async def test_bindings_that_may_not_be_stored(client: Client) -> None:
     both = (
         "must not contain both Deny and Warn (repeating the same validation failure information in the API response "
@@ -322,6 +327,7 @@ async def test_bindings_that_may_not_be_stored(client: Client) -> None:
         assert refused.status == 422 and causes(refused.body) == {cause}, refused.body
 
 
+@pytest.mark.since("1.30", "ValidatingAdmissionPolicies")
 async def test_what_is_left_out_of_policies_and_bindings(client: Client) -> None:
     made = (await client.post(f"{POLICIES}?dryRun=All", policy(unique("p"), {"expression": "true"}))).body["spec"]
     assert made["failurePolicy"] == "Fail"
