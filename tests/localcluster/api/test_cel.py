@@ -23,6 +23,7 @@ from koord.localcluster.api.schemas.custom import custom_schema
 from koord.localcluster.api.schemas.reading import read
 from koord.localcluster.api.schemas.rulebook import Rulebook, aligned
 
+RULES = "x-kubernetes-validations"
 _CHECKER = Checker({"object": cel.Type.DYN})
 
 
@@ -210,6 +211,22 @@ def test_values_have_the_types_of_their_schema() -> None:
     assert found["metadata"] == {"name": "m"}
     assert not found.keys() & {"null", "__null__", "open", "unknown"}
     assert [nanoseconds(given) for given in ("-1.5h", "1us1ns", "0", ".5s")] == [-54 * 10**11, 1001, 0, 5 * 10**8]
+
+
+def test_times_that_few_write_so() -> None:
+    """Whatever the formats of schemas let in has a value, or is told by name."""
+    assert [nanoseconds(given) // 10**9 for given in ("2 days", "1w", "3 hours", "1.9 m")] == [
+        172_800,
+        604_800,
+        10_800,
+        60,
+    ]
+    when = {"type": "string", "format": "date-time", RULES: [{"rule": "self > timestamp('2000-01-01T00:00:00Z')"}]}
+    book = Rulebook.of(custom_schema({"type": "object", "properties": {"t": when}}), whole=True)
+    assert book is not None
+    assert book.check({"t": "2016-12-31T23:59:60Z"}) == [] == book.check({"t": "2016-12-31t23:59:59.5z"})
+    (cause,) = book.check({"t": "0000-01-01T00:00:00Z"})
+    assert cause.field == "t" and cause.message.endswith("evaluating rule: self > timestamp('2000-01-01T00:00:00Z')")
 
 
 def test_order_means_nothing_in_sets_and_lists_with_keys() -> None:

@@ -15,8 +15,11 @@ from google.protobuf import duration_pb2, timestamp_pb2
 from koord.localcluster.api.cel.declared import Declared, declare, escape
 from koord.localcluster.api.schemas.model import Schema
 
+_GO = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+|0")
 Convert = Callable[[Any], Any]
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_LONG = {"d": 24 * 3600 * 10**9, "w": 7 * 24 * 3600 * 10**9}
+_WORDS = re.compile(r"(?i)\s*(\d+)(?:\.\d+)?\s*(ns|nano|us|micro|ms|milli|s|m|h|d|w)")
 _PART = re.compile(r"(\d+)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h)|\.(\d+)(ns|us|µs|μs|ms|s|m|h)")
 
 
@@ -92,14 +95,18 @@ def _timestamp(value: Any) -> Any:
     whole, dot, rest = value.upper().replace(" ", "T").partition(".")
     digits = re.match(r"\d*", rest)
     fraction = digits[0] if digits is not None and dot else ""
-    moment = datetime.fromisoformat(whole + rest[len(fraction) :])
+    # A leap second is the last one that there is otherwise.
+    moment = datetime.fromisoformat(whole.replace(":60", ":59") + rest[len(fraction) :])
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return timestamp_pb2.Timestamp(seconds=int(moment.timestamp()), nanos=int(fraction[:9].ljust(9, "0")))
 
 
 def nanoseconds(text: str) -> int:
-    """A duration in Go's form, such as `1h2.5s`."""
+    """A duration in Go's form, such as `1h2.5s`, or in words, such as `2 days`."""
+    if _GO.fullmatch(text) is None and (words := _WORDS.match(text)) is not None:
+        unit = words[2].lower()
+        return int(words[1]) * (_UNITS | _LONG)[{"nano": "ns", "micro": "us", "milli": "ms"}.get(unit, unit)]
     total = 0
     for whole, fraction, unit, only, its_unit in _PART.findall(text):
         unit = unit or its_unit

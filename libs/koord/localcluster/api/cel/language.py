@@ -64,7 +64,7 @@ class Checker:
     def check(self, text: str, *, optional_old: bool = False) -> Checked:
         """The checked expression; `CompileError` in the real server's words. `optional_old`: of `oldSelf`."""
         source = _OPTIONAL_TYPES.format(text) if optional_old else text
-        first = source.index(text) if optional_old else 0
+        first = _OPTIONAL_TYPES.index("{}") if optional_old else 0
         try:
             expression = self._environment.compile(source)
             checked = Checked(read(expression.serialize()), expression.return_type().name().lower())

@@ -133,15 +133,20 @@ class Rulebook:
     def _evaluate(
         self, value: Any, old: Any, path: str, ratchet: "_Ratchet", budget: _Budget, causes: list[Cause]
     ) -> None:
-        values: dict[str, Any] = {"self": self._convert(value)}
         before: dict[str, Any] = {}
+        try:
+            values: dict[str, Any] = {"self": self._convert(value)}
+            if old is not None and any(found.uses_old for found in self._rules):
+                before = {**values, "oldSelf": self._convert(aligned(old, value, self._schema))}
+        except (ValueError, OverflowError, TypeError, AttributeError) as error:
+            # What its schema lets in and has no value in CEL, such as the year 0.
+            causes.append(self._failure(self._rules[0].rule, path, EvaluationError(str(error)), budget))
+            return
         for found in self._rules:
             given: Mapping[str, Any] = values
             if found.uses_old:
                 if old is None and not found.rule.optional_old_self:
                     continue  # what is new has not changed
-                if old is not None and not before:
-                    before = {**values, "oldSelf": self._convert(aligned(old, value, self._schema))}
                 given = before or values
             try:
                 self._pay(found, given, budget)
