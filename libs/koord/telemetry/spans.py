@@ -43,6 +43,10 @@ class Spans:
         """Ids for a span that others refer to before it ends; hand them to :meth:`record` as ``context``."""
         return parent.child() if parent is not None else self.root()
 
+    def keeps(self, context: TraceContext, start_ns: int, end_ns: int) -> bool:
+        """Whether a span without an error would be kept: ask before making up the attributes of one of thousands."""
+        return self._enabled and (context.sampled or end_ns - start_ns >= SLOW_NS)
+
     def record(
         self,
         name: str,

@@ -331,14 +331,14 @@ class Binder:
     def _done(self, doing: _Doing) -> None:
         doing.end("done")
         member = doing.member
-        parent = TraceContext.parse(member.trace)
-        if parent is not None:
+        parent, end_ns = TraceContext.parse(member.trace), time.time_ns()
+        if parent is not None and self._spans.keeps(parent, doing.began_ns, end_ns):
             self._spans.record(
                 "gateway.bind",
                 parent=parent,
                 context=parent.named(f"gateway.bind {member.uid}"),
                 start_ns=doing.began_ns,
-                end_ns=time.time_ns(),
+                end_ns=end_ns,
                 attributes={"pod": f"{member.namespace}/{member.name}", "node": member.node},
                 pod=True,
             )

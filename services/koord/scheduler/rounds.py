@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import msgspec
+from prometheus_client import Counter
 
 from koord.accounting.takes import NODE
 from koord.bus.connection import Bus
@@ -82,6 +83,7 @@ class ClaimRounds:
         self._close = close
         self._scheduled = metrics.attempts.labels("scheduled", profile)
         self._unanswered: list[ClaimRequest] = []
+        self._counters: dict[tuple[str, str], Counter] = {}
 
     async def give_back_unanswered(self) -> bool:
         """Give back what claims hold whose answers were lost; False: the ledger is away or closed.
@@ -158,17 +160,18 @@ class ClaimRounds:
         offers: list[_Offer] = []
         for (plan, plan_context, context), request, answer in zip(sent, requests, answers, strict=True):
             many = len(plan.members)
-            metrics.claims.labels(answer.status, "gang" if plan.unit.group else "pod").inc()
-            spans.record(
-                "ledger.claim",
-                parent=plan_context,
-                context=context,
-                start_ns=start_ns,
-                end_ns=end_ns,
-                attributes={"claim": request.id, "result": answer.status, "pods": many},
-                error=None if answer.status == "ok" else _reason(answer),
-                pod=many == 1,
-            )
+            self._count(answer.status, "gang" if plan.unit.group else "pod")
+            if answer.status != "ok" or spans.keeps(context, start_ns, end_ns):
+                spans.record(
+                    "ledger.claim",
+                    parent=plan_context,
+                    context=context,
+                    start_ns=start_ns,
+                    end_ns=end_ns,
+                    attributes={"claim": request.id, "result": answer.status, "pods": many},
+                    error=None if answer.status == "ok" else _reason(answer),
+                    pod=many == 1,
+                )
             if answer.status == "ok":
                 accepted += self._accepted(plan, request, answer, context, now)
                 wounded += answer.wounded
@@ -184,6 +187,12 @@ class ClaimRounds:
             await self._tell_wounded(wounded)
         for offer in offers:
             await self._nominate(offer)
+
+    def _count(self, status: str, kind: str) -> None:
+        made = self._counters.get((status, kind))
+        if made is None:
+            made = self._counters[status, kind] = metrics.claims.labels(status, kind)
+        made.inc()
 
     def _accepted(
         self, plan: Planned, request: ClaimRequest, answer: ClaimAnswer, trace: TraceContext, now: float
