@@ -229,6 +229,20 @@ def test_times_that_few_write_so() -> None:
     assert cause.field == "t" and cause.message.endswith("evaluating rule: self > timestamp('2000-01-01T00:00:00Z')")
 
 
+def test_rules_of_very_many_elements_are_not_all_run() -> None:
+    """The object is refused then; what was not looked at is not let in."""
+    items = {"type": "integer", RULES: [{"rule": "self > 0"}]}
+    book = Rulebook.of(
+        custom_schema({"type": "object", "properties": {"l": {"type": "array", "items": items}}}), whole=True
+    )
+    assert book is not None and book.check({"l": [1] * 1_000}) == []
+    (cause,) = book.check({"l": [1] * 250_000})
+    assert cause.message == (
+        'Invalid value: "integer": validation failed due to running out of cost budget, no further validation rules '
+        "will be run"
+    )
+
+
 def test_order_means_nothing_in_sets_and_lists_with_keys() -> None:
     keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
     items = {"type": "object", "properties": {"k": {"type": "string"}}}
