@@ -58,6 +58,7 @@ def test_every_scenario_is_covered_here() -> None:
 def test_prints_one_object(name: str) -> None:
     done = bench(name, "--json", *(part for key, value in SMALL[name].items() for part in ("-p", f"{key}={value}")))
     assert done.returncode in (0, 1), done.stderr
+    assert done.stdout, done.stderr
     result = json.loads(done.stdout)
     assert set(result) == {"scenario", "parameters", "figures", "published", "ratios", "bound_by", "ok"}
     assert result["scenario"] == name

@@ -126,6 +126,8 @@ async def test_what_changes_while_it_is_read_is_there_once_and_what_ends_is_not(
         return found
 
     monkeypatch.setattr(state, "read_stored", slowly)
+    for patience in ("_CONNECT_S", "_READ_S"):
+        monkeypatch.setattr(state, patience, 60.0)  # no API server is there in the bus' place
     async with Reader(ClusterFile("", nats_url, "", cluster=cluster)) as reader:
         pods = await reader.some(PODS, "ml")
     assert reads >= 2

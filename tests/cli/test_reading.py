@@ -244,5 +244,5 @@ def test_a_waterfall_keeps_to_the_terminal_but_never_cuts_an_error() -> None:
 )
 def test_what_is_asked_wrongly_is_told_at_once(arguments: tuple[str, ...], code: int, words: str) -> None:
     command = [sys.executable, "-m", "koord.cli.main", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (done.returncode, words in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr

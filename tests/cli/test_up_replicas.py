@@ -87,6 +87,6 @@ def test_the_setting_in_file_environment_and_flag(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("name", ["up", "demo"])
 def test_bad_replicas_are_wrong_usage(name: str) -> None:
     command = [sys.executable, "-m", "koord.cli.main", name, "--replicas", "gatewy=2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2
     assert "replicas: 'gatewy': no service that is run here" in done.stderr

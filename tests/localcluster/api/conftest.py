@@ -60,7 +60,7 @@ def kubectl(server: Server, namespace: str, tmp_path: Path) -> Kubectl:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
         )
         if check:
             assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"

@@ -44,7 +44,7 @@ def second(tmp_path: Path) -> subprocess.CompletedProcess[str]:
     """A server that is expected not to start."""
     command = [sys.executable, "-m", "koord.localcluster.api", "--dir", str(tmp_path / "other")]
     return subprocess.run(
-        [*command, "--data-dir", str(tmp_path / "data")], capture_output=True, text=True, timeout=60, check=False
+        [*command, "--data-dir", str(tmp_path / "data")], capture_output=True, text=True, timeout=240, check=False
     )
 
 
@@ -147,7 +147,7 @@ def test_a_full_disk_refuses_writes_and_nothing_else(start: Start, tmp_path: Pat
     environment = os.environ | {"KUBECONFIG": server.ready["kubeconfig"], "HOME": str(tmp_path)}
     shown = subprocess.run(
         [str(KUBECTL), "create", "configmap", "x", "--from-literal=a=b"],
-        env=environment, capture_output=True, text=True, timeout=60, check=False,
+        env=environment, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert shown.returncode == 1 and "the data directory cannot be written (File too large)" in shown.stderr
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
