@@ -4,7 +4,7 @@ import msgspec
 from aiohttp import web
 
 from koord.runtime.host import Host
-from koord.telemetry.metrics import render
+from koord.telemetry.metrics import exposition
 
 
 class Health:
@@ -44,4 +44,5 @@ class Health:
         return web.Response(status=503 if waiting else 200, body=body, content_type="application/json")
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=render(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+        body, kind = exposition(", ".join(request.headers.getall("Accept", ())))
+        return web.Response(body=body, headers={"Content-Type": kind})

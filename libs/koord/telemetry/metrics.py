@@ -7,6 +7,7 @@ process; the cache here makes declaration idempotent and keeps names in the code
 from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 
 REGISTRY = CollectorRegistry(auto_describe=True)
@@ -53,5 +54,15 @@ def histogram(name: str, summary: str, labels: Sequence[str] = (), buckets: Sequ
 
 
 def render() -> bytes:
-    """The text format of ``/metrics``."""
+    """The plain text format of ``/metrics``."""
     return generate_latest(REGISTRY)
+
+
+def exposition(accept: str) -> tuple[bytes, str]:
+    """What ``/metrics`` answers to a header ``Accept``: the body and its Content-Type.
+
+    Prometheus asks for OpenMetrics, where ``_created`` is the time since which a series counts and no metric of its
+    own: only with it does the first observation of a series (a queue's first job) show in a rate.
+    """
+    encode, kind = choose_encoder(accept)
+    return encode(REGISTRY), kind
