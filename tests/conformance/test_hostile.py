@@ -221,3 +221,31 @@ async def test_long_lists_merge_in_one_pass(client: Client, namespace: str) -> N
     patched = await client.patch(f"{pods}/p", {"spec": same}, STRATEGIC)
     assert patched.status == 200, patched.body
     assert patched.body["spec"]["containers"][0]["env"] == variables
+
+
+async def test_selectors_of_thousands_of_terms(client: Client, namespace: str) -> None:
+    maps = path_of(namespace, "configmaps")
+    labels = {"a": "1", "b": "x"}
+    assert (await client.post(maps, {"metadata": {"name": "c", "labels": labels}})).status == 201
+    absent = ",".join(f"!n{i}" for i in range(4000))
+    cases = [
+        (absent, True),
+        (f"{absent},a,b=x,a>0", True),
+        (f"{absent},a=2", False),
+        (",".join(f"a!={i}" for i in range(2, 4000)), True),
+        (",".join(f"a!={i}" for i in range(4000)), False),
+        (f"a in ({','.join(map(str, range(4000)))})", True),
+        (",".join(f"n{i}" for i in range(4000)), False),
+    ]
+    for text, found in cases:
+        listed = await client.get(maps, labelSelector=text)
+        assert listed.status == 200, listed.body
+        assert ("c" in [item["metadata"]["name"] for item in listed.body["items"]]) is found, text[-40:]
+    others = ",".join(f"metadata.name!=n{i}" for i in range(2000))
+    for text, found in (
+        (others, True),
+        (f"{others},metadata.name!=c", False),
+        ("metadata.name=c,metadata.name=d", False),
+    ):
+        listed = await client.get(maps, fieldSelector=text)
+        assert ("c" in [item["metadata"]["name"] for item in listed.body["items"]]) is found

@@ -8,7 +8,9 @@ import pytest
 import yaml
 
 from tests.conformance.client import Client
+from tests.conformance.definitions import DEFINITIONS, definition
 from tests.conformance.rig import config_map, unique
+from tests.conformance.test_schemas import define
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -209,3 +211,24 @@ async def test_questions_about_access(client: Client, namespace: str) -> None:
 async def test_who_i_am(client: Client) -> None:
     who = await client.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
     assert who.status == 201 and "system:masters" in who.body["status"]["userInfo"]["groups"]
+
+
+async def test_deprecated_versions_say_so(client: Client, namespace: str) -> None:
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    body = definition({"type": "object"})
+    kept = body["spec"]["versions"][0]
+    old = {"name": "v1beta1", "served": True, "storage": False, "schema": schema, "deprecated": True}
+    told = {**old, "name": "v1alpha1", "deprecationWarning": "do not use this"}
+    body["spec"]["versions"] = [told, kept, old]
+    await define(client, body)
+    group = body["spec"]["group"]
+
+    async def warned(version: str) -> list[str]:
+        return (await client.get(f"/apis/{group}/{version}/namespaces/{namespace}/things")).warnings
+
+    assert await warned("v1") == []
+    assert await warned("v1beta1") == [f'299 - "{group}/v1beta1 Thing is deprecated; use {group}/v1 Thing"']
+    assert await warned("v1alpha1") == ['299 - "do not use this"']
+    listed = (await client.get(f"/apis/{group}")).body
+    assert [one["version"] for one in listed["versions"]] == ["v1", "v1beta1", "v1alpha1"]
+    await client.delete(f"{DEFINITIONS}/{body['metadata']['name']}")

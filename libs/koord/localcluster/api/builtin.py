@@ -197,7 +197,7 @@ def builtin_resources() -> list[Resource]:
             status=True,
         ),
         Resource("coordination.k8s.io", "v1", "leases", "Lease"),
-        Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+        Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", generation=True),
         Resource(
             "networking.k8s.io",
             "v1",
@@ -241,6 +241,9 @@ def builtin_resources() -> list[Resource]:
     ]
 
 
+_DEPRECATED = {"endpoints": "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
+
+
 def register_builtins(registry: Registry) -> None:
     """Serve all built-in resources."""
     for resource in builtin_resources():
@@ -248,7 +251,8 @@ def register_builtins(registry: Registry) -> None:
         resource.columns = columns
         group = resource.group.partition(".")[0] or "core"
         resource.strategic = f"{group}.{resource.version}.{resource.kind}"
-        routes = [Route(resource, resource.group, resource.version, columns=columns)]
+        warning = _DEPRECATED.get(resource.key, "")
+        routes = [Route(resource, resource.group, resource.version, columns=columns, warning=warning)]
         if resource is EVENTS:
             routes.append(Route(resource, "events.k8s.io", "v1", to_events_v1, from_events_v1, columns))
         registry.add(resource, routes)

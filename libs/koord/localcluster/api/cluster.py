@@ -250,6 +250,8 @@ class Cluster:
             metadata = dict(before if resource.custom else sent)
             result = {**old, "metadata": metadata}
             carry(result, new, "status")
+            if "status" not in result and (status := FIRST_STATUS.get(resource.key)):
+                result["status"] = status()
         elif subresource == "finalize":
             metadata = dict(sent)
             result = {**new, "metadata": metadata}

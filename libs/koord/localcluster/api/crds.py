@@ -12,7 +12,7 @@ import yaml
 
 from koord.localcluster.api.jsonpath import JsonPath, JsonPathError
 from koord.localcluster.api.printed import printed_cell
-from koord.localcluster.api.resources import Column, Resource, Route, ScalePaths
+from koord.localcluster.api.resources import Column, Resource, Route, ScalePaths, version_rank
 from koord.localcluster.api.schemas.custom import CustomReader, custom_schema
 from koord.localcluster.api.schemas.model import Schema
 from koord.localcluster.api.schemas.structural import warnings_of
@@ -65,6 +65,8 @@ class _Version(msgspec.Struct, rename="camel"):
     subresources: _Subresources | None = None
     additional_printer_columns: list[_PrinterColumn] = []
     selectable_fields: list[_SelectableField] = []
+    deprecated: bool = False
+    deprecation_warning: str | None = None
 
 
 class _Spec(msgspec.Struct):
@@ -132,6 +134,8 @@ def register(cluster: "Cluster", crd: Object) -> None:
             continue
         columns = _columns(version.additional_printer_columns)
         route = Route(resource, spec.group, version.name, columns=columns)
+        if version.deprecated:
+            route.warning = version.deprecation_warning or _deprecation(spec, version.name)
         if version.name != storage.name:
             route.outward = _outward(route, resource.schemas[version.name])
             route.inward = _retype(resource.api_version)
@@ -140,6 +144,16 @@ def register(cluster: "Cluster", crd: Object) -> None:
     collection = cluster.store.open(resource)
     if before is not None:
         complete(collection)
+
+
+def _deprecation(spec: _Spec, name: str) -> str:
+    """What a deprecated version warns of, with the best version that is not, if that is a better one."""
+    told = f"{spec.group}/{name} {spec.names.kind} is deprecated"
+    better = [version.name for version in spec.versions if version.served and not version.deprecated]
+    best = min(better, key=version_rank, default=name)
+    if version_rank(best) < version_rank(name):
+        told += f"; use {spec.group}/{best} {spec.names.kind}"
+    return told
 
 
 def complete(collection: Collection) -> None:

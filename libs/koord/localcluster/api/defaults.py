@@ -153,7 +153,7 @@ def _default_namespace(namespace: Object) -> None:
 
 
 def _default_secret(secret: Object) -> None:
-    secret.setdefault("type", "Opaque")
+    secret["type"] = secret.get("type") or "Opaque"
     if text := secret.pop("stringData", None):
         data = secret.setdefault("data", {})
         for name, value in text.items():
@@ -162,6 +162,9 @@ def _default_secret(secret: Object) -> None:
 
 def _default_service(service: Object) -> None:
     spec = service.setdefault("spec", {})
+    for field in ("selector", "ports", "externalIPs"):
+        if field in spec and not spec[field]:
+            del spec[field]
     kind = spec.setdefault("type", "ClusterIP")
     spec.setdefault("sessionAffinity", "None")
     if spec["sessionAffinity"] == "ClientIP":
@@ -183,7 +186,7 @@ def _default_service(service: Object) -> None:
         spec.setdefault("allocateLoadBalancerNodePorts", True)
     for port in spec.get("ports", ()):
         port.setdefault("protocol", "TCP")
-        port.setdefault("targetPort", port.get("port"))
+        port.setdefault("targetPort", port.get("port", 0))
 
 
 def _default_priority_class(priority: Object) -> None:
@@ -198,10 +201,14 @@ def _default_quota(quota: Object) -> None:
 
 
 def _default_limits(limits: Object) -> None:
-    for limit in (limits.get("spec") or {}).get("limits", ()):
+    for limit in limits.setdefault("spec", {}).get("limits", ()):
         for amounts in limit.values():
             if isinstance(amounts, dict):
                 canonical_amounts(amounts)
+
+
+def _default_lease(lease: Object) -> None:
+    lease.setdefault("spec", {})
 
 
 def _default_claim(claim: Object) -> None:
@@ -214,7 +221,14 @@ def _default_event(event: Object) -> None:
     event.setdefault("reportingInstance", "")
 
 
+def _default_role(role: Object) -> None:
+    if not role.get("rules"):
+        role.pop("rules", None)
+
+
 def _default_role_binding(binding: Object) -> None:
+    if not binding.get("subjects"):
+        binding.pop("subjects", None)
     role = binding.get("roleRef")
     if isinstance(role, dict):
         role.setdefault("apiGroup", _RBAC)
@@ -226,7 +240,8 @@ def _default_role_binding(binding: Object) -> None:
 def _default_network_policy(policy: Object) -> None:
     spec = policy.setdefault("spec", {})
     spec.setdefault("podSelector", {})
-    spec.setdefault("policyTypes", ["Ingress", "Egress"] if "egress" in spec else ["Ingress"])
+    if not spec.get("policyTypes"):
+        spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
     for rule in (*spec.get("ingress", ()), *spec.get("egress", ())):
         for port in rule.get("ports", ()):
             port.setdefault("protocol", "TCP")
@@ -239,6 +254,8 @@ def _default_endpoints(endpoints: Object) -> None:
 
 
 def _default_slice(endpoint_slice: Object) -> None:
+    if not endpoint_slice.get("ports"):
+        endpoint_slice.pop("ports", None)
     for endpoint in endpoint_slice.get("endpoints", ()):
         endpoint.setdefault("conditions", {})
     for port in endpoint_slice.get("ports", ()):
@@ -253,6 +270,7 @@ DEFAULTS: dict[str, Defaulter] = {
     "services": _default_service,
     "events": _default_event,
     "endpoints": _default_endpoints,
+    "leases.coordination.k8s.io": _default_lease,
     "limitranges": _default_limits,
     "persistentvolumeclaims": _default_claim,
     "podtemplates": _default_pod_template,
@@ -266,6 +284,8 @@ DEFAULTS: dict[str, Defaulter] = {
     "daemonsets.apps": _default_daemonset,
     "endpointslices.discovery.k8s.io": _default_slice,
     "networkpolicies.networking.k8s.io": _default_network_policy,
+    "roles.rbac.authorization.k8s.io": _default_role,
+    "clusterroles.rbac.authorization.k8s.io": _default_role,
     "rolebindings.rbac.authorization.k8s.io": _default_role_binding,
     "clusterrolebindings.rbac.authorization.k8s.io": _default_role_binding,
     "priorityclasses.scheduling.k8s.io": _default_priority_class,

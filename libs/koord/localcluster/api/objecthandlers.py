@@ -85,6 +85,8 @@ class ObjectHandlers:
     async def handle(self, request: Request, target: Target) -> Response:
         """Answer one request."""
         method = request.method
+        if target.route.warning:
+            request.warnings.append(target.route.warning)
         if method == "DELETE" and not target.name:
             return await self._delete_collection(request, target)
         operation = OPERATIONS.get(method)

@@ -183,7 +183,15 @@ def validate_pod_change(new: Object, old: Object) -> list[Cause]:
 
 
 def _only_added(want: Any, have: Any) -> bool:
-    return isinstance(want, list) and all(item in want for item in have or ())
+    """Whether every toleration is still there; for how long it holds may change."""
+    if not isinstance(want, list):
+        return False
+    kept = [_lasting(item) for item in want]
+    return all(_lasting(item) in kept for item in have or ())
+
+
+def _lasting(toleration: Object) -> Object:
+    return {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
 
 
 def _only_removed(want: Any, have: Any) -> bool:

@@ -4,6 +4,7 @@ A `Resource` is what is stored (one collection). A `Route` is one group and vers
 resources may have several versions, and Events are served by two groups from one collection.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,7 +81,10 @@ class Resource:
 
 @dataclass(slots=True, eq=False)
 class Route:
-    """One group and version that serves a resource; `outward` and `inward` convert from and to the stored form."""
+    """One group and version that serves a resource; `outward` and `inward` convert from and to the stored form.
+
+    `warning` is what every answer warns of, when the version is deprecated.
+    """
 
     resource: Resource
     group: str
@@ -88,11 +92,24 @@ class Route:
     outward: Convert | None = None
     inward: Convert | None = None
     columns: tuple[Column, ...] | None = None
+    warning: str = ""
 
     @property
     def api_version(self) -> str:
         """The apiVersion of objects on this route."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+
+_VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
+_STAGES = {None: 0, "beta": 1, "alpha": 2}
+
+
+def version_rank(version: str) -> tuple[int, int, int, str]:
+    """What sorts versions as Kubernetes prefers them: `v2`, `v1`, `v2beta1`, `v1alpha1`, then all others by name."""
+    match = _VERSION.fullmatch(version)
+    if match is None:
+        return 3, 0, 0, version
+    return _STAGES[match[2]], -int(match[1]), -int(match[3] or 0), version
 
 
 class Registry:
@@ -120,12 +137,12 @@ class Registry:
             self.generation += 1
 
     def groups(self) -> Iterator[tuple[str, list[str]]]:
-        """Every group with its versions, in the order they were added."""
+        """Every group with its versions, the best ones first."""
         found: dict[str, dict[str, None]] = {}
         for group, version, _ in self.routes:
             found.setdefault(group, {})[version] = None
         for group, versions in found.items():
-            yield group, list(versions)
+            yield group, sorted(versions, key=version_rank)
 
     def of(self, group: str, version: str) -> list[Route]:
         """The routes of one group and version."""

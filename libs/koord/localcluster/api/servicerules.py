@@ -15,6 +15,7 @@ EXPOSED = ("NodePort", "LoadBalancer")
 """Types with node ports."""
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
+_FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
 _PORT_RULE = "must be between 1 and 65535, inclusive"
 _ADDRESS_RULE = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _PORT_NAME = re.compile(r"[-a-z0-9]+")
@@ -112,11 +113,16 @@ def _addresses(spec: Object, kind: str) -> Iterator[Cause]:
             yield invalid_value(f"spec.externalIPs[{i}]", given, _ADDRESS_RULE)
     if kind == "ExternalName" or (address == "None" and not spec.get("selector")):
         return
-    if spec.get("ipFamilyPolicy") == "RequireDualStack":
+    policy = spec.get("ipFamilyPolicy")
+    if policy and policy not in _FAMILY_POLICIES:
+        yield not_supported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES)
+    elif policy == "RequireDualStack":
         words = "this cluster is not configured for dual-stack services"
         yield invalid_value("spec.ipFamilyPolicy", "RequireDualStack", words)
     for i, family in enumerate(spec.get("ipFamilies") or ()):
-        if family == "IPv6":
+        if family not in ("IPv4", "IPv6"):
+            yield not_supported(f"spec.ipFamilies[{i}]", family, ("IPv4", "IPv6"))
+        elif family == "IPv6":
             yield invalid_value(f"spec.ipFamilies[{i}]", family, "not configured on this cluster")
 
 
@@ -134,7 +140,8 @@ def validate_service_change(new: Object, old: Object) -> list[Cause]:
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     kept = before.get("clusterIPs") or []
     external = "ExternalName" in (before.get("type"), spec.get("type"))
-    if kept and not external and (spec.get("clusterIPs") or [])[:1] != kept[:1]:
+    judged = any(cause.field.startswith("spec.clusterIP") for cause in causes)
+    if kept and not judged and not external and (spec.get("clusterIPs") or [])[:1] != kept[:1]:
         shown = json.dumps(spec.get("clusterIPs") or [], separators=(",", ":"))
         words = f"Invalid value: {shown}: may not change once set"
         causes.append(Cause("FieldValueInvalid", "spec.clusterIPs[0]", words))

@@ -1,7 +1,7 @@
 """The rules of Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs besides their pod templates."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -127,7 +127,7 @@ def validate_deployment(workload: Object) -> list[Cause]:
     return causes
 
 
-def validate_replicas(kind: str) -> Any:
+def validate_replicas(kind: str) -> Callable[[Object], list[Cause]]:
     """Replicas, selector and template of a kind without more."""
 
     def validate(workload: Object) -> list[Cause]:

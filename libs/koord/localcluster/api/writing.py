@@ -13,7 +13,6 @@ FIXED = (
     "creationTimestamp",
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
-    "generateName",
     "generation",
 )
 """Fields of metadata that no update changes."""
@@ -41,6 +40,7 @@ def check_preconditions(resource: Resource, entry: Entry, sent: Object) -> None:
 
 def drop_empty(obj: Object, metadata: Object) -> None:
     """Maps and lists that have nothing in them are not there, as in Go."""
+    metadata.pop("selfLink", None)
     for field in ("labels", "annotations", "finalizers", "ownerReferences"):
         if field in metadata and not metadata[field]:
             del metadata[field]
@@ -67,6 +67,10 @@ def desired_differs(resource: Resource, old: Object, new: Object) -> bool:
             (old["metadata"].get("annotations") or {}) != (new["metadata"].get("annotations") or {})
         ):
             return True  # they go on to its ReplicaSets
+        if resource.key == "endpointslices.discovery.k8s.io":
+            before, now = old["metadata"], new["metadata"]
+            labelled = any(before.get(field) != now.get(field) for field in ("labels", "annotations"))
+            return labelled or any(old.get(field) != new.get(field) for field in ("endpoints", "ports"))
         return bool(old.get("spec") != new.get("spec") or old.get("webhooks") != new.get("webhooks"))
     ignored = ("metadata", "status") if resource.status else ("metadata",)
     names = (old.keys() | new.keys()).difference(ignored)

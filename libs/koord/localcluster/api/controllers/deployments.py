@@ -302,9 +302,11 @@ class DeploymentController:
             if enough
             else ("MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
         )
-        conditions = with_condition(conditions, "Available", enough, reason, words, now)
         if spec.get("paused"):
-            return with_condition(conditions, "Progressing", None, "DeploymentPaused", "Deployment is paused", now)
+            said = "DeploymentPaused", "Deployment is paused"
+            conditions = with_condition(conditions, "Progressing", None, *said, now)
+            return with_condition(conditions, "Available", enough, reason, words, now)
+        conditions = with_condition(conditions, "Available", enough, reason, words, now)
         progressing = find(conditions, "Progressing")
         if progressing is not None and progressing.get("reason") == "DeploymentPaused":
             words = "Deployment is resumed"

@@ -26,6 +26,8 @@ def prune(value: Any, schema: Schema | None, path: str, unknown: list[str]) -> N
             inner = properties.get(name) or additional
             if inner is not None:
                 prune(value[name], inner, f"{path}.{name}" if path else name, unknown)
+            elif schema is not None and schema.forbids_others:
+                prune(value[name], None, f"{path}.{name}" if path else name, unknown)  # to be refused, not dropped
             elif not preserve:
                 unknown.append(f"{path}.{name}" if path else name)
                 del value[name]

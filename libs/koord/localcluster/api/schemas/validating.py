@@ -7,7 +7,7 @@ as the validator's do (`spec.list[1]`); a cause without a path of its own has th
 import json
 from typing import Any
 
-from koord.localcluster.api.errors import Cause, duplicate
+from koord.localcluster.api.errors import Cause, duplicate, invalid_value
 from koord.localcluster.api.schemas.decoding import go_number
 from koord.localcluster.api.schemas.formats import CHECKS
 from koord.localcluster.api.schemas.model import Schema
@@ -185,6 +185,9 @@ def _check_object(value: dict[str, Any], schema: Schema, path: str) -> list[Caus
         below = schema.properties.get(name)
         if below is None:
             below = schema.additional
+            if schema.forbids_others:
+                where = f"{path}.{name}" if path else name
+                found.append(invalid_value(path or "<nil>", name, f"{where} in body is a forbidden property"))
         elif below.definition:
             below = schema.metadata_rules if name == "metadata" else None
         if below is not None:
