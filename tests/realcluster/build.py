@@ -115,7 +115,8 @@ def flags(module: Module) -> list[str]:
             "buildDate": "1970-01-01T00:00:00Z",
         }
         linker += [f"-X k8s.io/component-base/version.{name}={value}" for name, value in values.items()]
-    return ["-trimpath", "-ldflags", " ".join(linker)]
+    tags = ["-tags", module.tags] if module.tags else []
+    return ["-trimpath", "-ldflags", " ".join(linker), *tags]
 
 
 def key(module: Module, version: str) -> str:

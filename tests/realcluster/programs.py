@@ -32,8 +32,8 @@ class Extra:
 class Module:
     """A folder with a go.mod, by default the one below `go/`: what is built of it, the required module it is about.
 
-    Programs made of Kubernetes' parts tell Kubernetes' version (`tells_kubernetes`). They are linked into the folder
-    `place`, beside what else `bin` has, of which it must have `needs`.
+    Programs made of Kubernetes' parts tell Kubernetes' version (`tells_kubernetes`); `tags` are go build's. They
+    are linked into the folder `place`, beside what else `bin` has, of which it must have `needs`.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Module:
     place: str = "bin"
     needs: tuple[str, ...] = ()
     written: Path | None = None
+    tags: str = ""
 
     @property
     def source(self) -> Path:
@@ -94,12 +95,18 @@ MODULES = (
             ),
         ),
     ),
-    # A small program of ours around the parsers of Prometheus and the collector, for tests of deploy/.
+    # What the local stack of deploy/ reports to. The collector is a small program of ours with the components named
+    # there; Prometheus is built without its two dozen ways to find targets, which are most of its packages.
     Module(
-        "configcheck",
+        "stack",
         "github.com/prometheus/prometheus",
-        (Program("configcheck", "koord.sh/tests/configcheck"),),
+        (
+            Program("prometheus", "github.com/prometheus/prometheus/cmd/prometheus"),
+            Program("promtool", "github.com/prometheus/prometheus/cmd/promtool"),
+            Program("collector", "koord.sh/tests/stack", "go.opentelemetry.io/collector/otelcol"),
+        ),
         tells_kubernetes=False,
+        tags="remove_all_sd",
     ),
 )
 
