@@ -15,7 +15,7 @@ from tests.integration.conftest import KOORD
 @pytest.mark.slow
 def test_a_small_demo_ends_well(tmp_path: Path) -> None:
     file = tmp_path / "demo.json"
-    command = [*KOORD, "demo", "--nodes", "20", "--jobs", "8", "--json", str(file)]
+    command = [*KOORD, "demo", "--with-parent", "--nodes", "20", "--jobs", "8", "--json", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "8 of 8 jobs finished" in done.stdout

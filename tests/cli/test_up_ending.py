@@ -1,5 +1,6 @@
 """``koord up`` whose services do not start: it ends and says so, instead of trying again for ever; killed, all end."""
 
+import json
 import os
 import signal
 import subprocess
@@ -70,6 +71,43 @@ def test_all_that_it_started_ends_with_it() -> None:
     while left := [pid for pid in pids if _runs(pid)]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
+
+
+_RUNNER = """
+import subprocess, sys, time
+up = subprocess.Popen([sys.executable, "-m", "koord.cli.main", "up", "--with-parent", "--nodes", "1", *sys.argv[1:]])
+print(up.pid, flush=True)
+up.wait()
+"""
+
+
+def test_it_ends_with_its_parent_if_asked_to(tmp_path: Path) -> None:
+    """SIGKILL of whoever started it, as of a test runner: all processes end, and tidily."""
+    ready, log = tmp_path / "ready.json", tmp_path / "up.log"
+    with log.open("wb") as file:
+        runner = subprocess.Popen(
+            [sys.executable, "-c", _RUNNER, "--ready-file", str(ready)], stdout=subprocess.PIPE, stderr=file, text=True
+        )
+    pids: list[int] = []
+    try:
+        assert runner.stdout is not None
+        pids = [int(runner.stdout.readline())]
+        deadline = time.monotonic() + 120
+        while not ready.exists():
+            assert runner.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
+            time.sleep(0.05)
+        pids += json.loads(ready.read_text())["pids"].values()
+        assert len(pids) >= 8
+    finally:
+        runner.kill()
+        runner.wait()
+        assert runner.stdout is not None
+        runner.stdout.close()
+    deadline = time.monotonic() + 60
+    while left := [pid for pid in pids if _runs(pid)]:
+        assert time.monotonic() < deadline, (left, log.read_text()[-3000:])
+        time.sleep(0.05)
+    assert not ready.exists(), "it ended tidily"
 
 
 def _runs(pid: int) -> bool:

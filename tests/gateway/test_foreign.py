@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from koord.accounting.takes import pod_takes
+from koord.contracts.asks import BindingRecord, SettleBindings
+from koord.contracts.decisions import Decision, ObjectRef
+from koord.gateway.api import Api
+from koord.gateway.guarantees import Guarantees
 from koord.gateway.leanclient import Response
+from koord.gateway.settling import FOREIGN, Settler
+from koord.kube.resources import PODS
 from koord.ledger.client import Ledger
 from koord.ledger.model import PodSeen, Settled
 from tests.gateway.conftest import Kube, until
@@ -176,3 +182,21 @@ async def test_a_closed_ledger_stops_nobody_unless_required(bed: Bed) -> None:
 async def test_what_is_no_review_is_said(bed: Bed, body: bytes) -> None:
     with pytest.raises(ValueError, match="AdmissionReview: "):
         await bed.foreign.answer(body)
+
+
+async def test_a_binding_without_a_version_is_settled_when_none_can_be_under_way(api: Api, kube: Kube) -> None:
+    """What the reconciler has watched for less than that is busy, whatever its own patience is."""
+    pod = await kube.pod("theirs")
+    target = ObjectRef(PODS.token, kube.namespace, "theirs", pod["metadata"]["uid"])
+
+    async def queued() -> AsyncIterator[list[Decision]]:
+        for page in list[list[Decision]]():
+            yield page
+
+    settler = Settler(api, set, queued, Guarantees.full(30.0))
+    states = []
+    for decision, age_s in ((f"{FOREIGN}c-1", 29.0), (f"{FOREIGN}c-1", 31.0), ("c-1", 1.0)):
+        record = BindingRecord(target, "c-1", decision, age_s)
+        [answer] = (await settler.answer(SettleBindings([record]))).records
+        states.append(answer.state)
+    assert states == ["busy", "unbound", "unbound"]

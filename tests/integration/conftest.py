@@ -47,6 +47,7 @@ class Up:
                 [
                     *KOORD,
                     "up",
+                    "--with-parent",
                     "--ready-file",
                     str(self.ready_file),
                     "--kubeconfig-out",

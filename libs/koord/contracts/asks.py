@@ -63,10 +63,15 @@ class PodExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BindingRecord(msgspec.Struct, frozen=True):
-    """A ledger record that is BINDING: its pod or QueueUnit (with uid), and its claim."""
+    """A ledger record that is BINDING: its pod or QueueUnit (with uid), and its claim.
+
+    ``decision``: what advanced it; ``age_s``: for so many seconds the reconciler has seen nobody advance it again.
+    """
 
     target: ObjectRef
     claim: str
+    decision: str = ""
+    age_s: float = 0.0
 
 
 class SettleBindings(msgspec.Struct, frozen=True):

@@ -41,7 +41,6 @@ _POLL_S = 0.05
 _ENDS = 5
 _LEASE_S = 20.0
 """Twice in the 50 s after which a cluster gives up a node that says nothing."""
-_PATIENT_LEASE_S = "15"
 API_TIMEOUT_S = "2"
 """The embedded API server works on no request longer, and none outlives its process."""
 
@@ -291,9 +290,6 @@ class LocalCluster:
             env["KOORD_LOG__LEVEL"] = self.options.log_level or "warning"
         if not self.options.kubeconfig and not self._says("gateway", "api_timeout_s"):
             env["KOORD_GATEWAY__API_TIMEOUT_S"] = API_TIMEOUT_S
-        if self.options.kubeconfig and not self._says("gateway", "lease_duration_s"):
-            # A control plane beside everything else answers late now and then; a death is seen by the locks anyway.
-            env["KOORD_GATEWAY__LEASE_DURATION_S"] = _PATIENT_LEASE_S
         if self.options.scheduler_names or not self._says("scheduler", "names"):
             env["KOORD_SCHEDULER__NAMES"] = json.dumps(names)
         if not self._says("reconciler", "scheduler_names"):

@@ -63,7 +63,7 @@ class LeaseElection:
         *,
         namespace: str = "koord-system",
         name: str = "koord-gateway",
-        duration_s: float = 4.0,
+        duration_s: float = 10.0,
         renew_s: float = 1.0,
         is_dead: Callable[[str], bool] | None = None,
         on_standby: Callable[[], None] | None = None,

@@ -25,6 +25,7 @@ from koord.gateway import metrics
 from koord.gateway.access import AccessError
 from koord.gateway.advancing import Advancer
 from koord.gateway.api import Api, ApiUnavailable
+from koord.gateway.settling import FOREIGN
 from koord.kube.pods import Pod
 from koord.kube.quantity import QuantityError
 from koord.kube.resources import PODS
@@ -45,8 +46,6 @@ log = get_logger("koord.gateway.foreign")
 
 ANSWER_S: Final = 1.5
 """An answer that takes longer comes too late for the API server, which waits 2 s."""
-_MARK: Final = "foreign-"
-"""What decisions begin with that advance a foreign claim."""
 
 
 class Verdict(NamedTuple):
@@ -220,7 +219,7 @@ class ForeignBindings:
         if claimed.status != "ok":
             return _NOT_JUDGED
         spent = ClaimRef(claim.id, claimed.token, claimed.epoch)
-        advanced = await advancer.advance(spent, _MARK + claim.id, (member.uid,))
+        advanced = await advancer.advance(spent, FOREIGN + claim.id, (member.uid,))
         if advanced.status != "ok" or member.uid in advanced.gone:
             await self._ledger.release([Release(claim.id, claimed.token)])
             return _NOT_JUDGED
@@ -236,7 +235,7 @@ class ForeignBindings:
         if record.state == "OBSERVED" or (record.state == "BINDING" and record.node == member.node):
             return _ALLOWED  # it is bound, which the server knows; or its room is held already
         message = f"pod {member.namespace}/{member.name} may still be bound to node {record.node}; try again"
-        if required or record.state == "HELD" or not record.decision.startswith(_MARK):
+        if required or record.state == "HELD" or not record.decision.startswith(FOREIGN):
             metrics.FOREIGN.labels("refused").inc()
             return Verdict(False, message)
         # Its scheduler would not ask for another node if it did not take the last try for failed. Only in the rare case

@@ -38,15 +38,15 @@ class Guarantees:
         self.server = ""
         self.tried = asyncio.Event()
         self._honoured = asyncio.Event()
-        self._api_timeout_s = api_timeout_s
+        self.api_timeout_s = api_timeout_s
         self._is_dead = is_dead
         self._seat = ""
         self._heard_s = 0.0
 
     @classmethod
-    def full(cls) -> "Guarantees":
+    def full(cls, api_timeout_s: float = 60.0) -> "Guarantees":
         """Those of a server that is known to honour preconditions."""
-        full = cls(preconditions="honoured")
+        full = cls(api_timeout_s, preconditions="honoured")
         full.tried.set()
         full._honoured.set()
         return full
@@ -54,7 +54,7 @@ class Guarantees:
     @property
     def outlive_s(self) -> float:
         """How long to wait before an older request certainly has no effect any more; 0 where its version fails it."""
-        return 0.0 if self.preconditions == "honoured" else self._api_timeout_s
+        return 0.0 if self.preconditions == "honoured" else self.api_timeout_s
 
     async def outlived(self) -> bool:
         """Once no claim is spent any more: wait until no older Binding can have an effect, unless its version fails it.

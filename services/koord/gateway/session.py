@@ -82,7 +82,7 @@ class Session:
     ) -> None:
         self._live = live
         self._foreign = foreign
-        self._guarantees = guarantees or Guarantees.full()
+        self._guarantees = guarantees or Guarantees.full(settings.api_timeout_s)
         self._bus = bus
         self._ledger = ledger
         self._api = api

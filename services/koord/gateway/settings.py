@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from koord.gateway.election import MARGIN_S
+
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``kubeconfig`` of the common settings says which API server; empty means the pod's service account.
@@ -27,9 +29,34 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     api_timeout_s: float = 60.0
     lease_namespace: str = "koord-system"
     lease_name: str = "koord-gateway"
-    lease_duration_s: float = 4.0
+    lease_duration_s: float = 10.0
     lease_renew_s: float = 1.0
     foreign_bindings: Literal["observe", "claim", "require"] = "observe"
     spared_namespaces: tuple[str, ...] = ("kube-system",)
     webhook_host: str = "127.0.0.1"
     webhook_port: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("connections", "concurrency", "backlog"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
+        for name in ("events_per_s", "request_timeout_s", "api_timeout_s", "lease_renew_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}: {getattr(self, name):g} must be above 0")
+        if self.events_backlog < 0:
+            raise ValueError(f"events_backlog: {self.events_backlog} must not be negative")
+        if self.backlog < self.concurrency:
+            raise ValueError(f"backlog: {self.backlog} must not be less than concurrency ({self.concurrency})")
+        if self.lease_duration_s != int(self.lease_duration_s):
+            raise ValueError(f"lease_duration_s: {self.lease_duration_s:g} must be whole seconds, as a Lease has them")
+        if self.lease_duration_s - MARGIN_S < 2 * self.lease_renew_s:
+            raise ValueError(
+                f"lease_duration_s: {self.lease_duration_s:g} must outlast two renewals and {MARGIN_S:g} s, "
+                f"lease_renew_s is {self.lease_renew_s:g}"
+            )
+        if not self.lease_namespace or not self.lease_name:
+            raise ValueError("lease_namespace, lease_name: must not be empty")
+        if not 0 <= self.webhook_port < 65536:
+            raise ValueError(f"webhook_port: {self.webhook_port} is not in 0..65535")
+        if self.foreign_bindings != "observe" and not self.webhook_host:
+            raise ValueError(f"webhook_host: must be named, for foreign_bindings is {self.foreign_bindings}")

@@ -31,6 +31,8 @@ MOST_RECORDS: Final = 256
 """Records in one question."""
 INDEX_S: Final = 3.0
 """How long the claims of the queue are remembered: a question comes in parts, and the queue may be long."""
+FOREIGN: Final = "foreign-"
+"""What decisions begin with that advance a claim for another scheduler's Binding."""
 _AT_A_TIME: Final = 16
 
 _numbers = itertools.count(1)
@@ -143,7 +145,12 @@ class Settler:
         return SettledBinding(target.uid, state, there.node if state == "bound" and there is not None else "")
 
     def _outlived(self, record: BindingRecord) -> bool:
-        """Where a new version fails no Binding: whether nobody has had the decision for as long as one may take."""
+        """Where a new version fails no Binding: whether nobody has had the decision for as long as one may take.
+
+        Another scheduler's Binding carries no version, whatever the server honours.
+        """
+        if record.decision.startswith(FOREIGN) and record.age_s < self._guarantees.api_timeout_s:
+            return False
         if record.target.resource != PODS.token or not self._guarantees.outlive_s:
             return True
         now = time.monotonic()

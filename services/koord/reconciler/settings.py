@@ -20,3 +20,10 @@ class ReconcilerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     suspect_s: float = 5.0
     binding_s: float = 60.0
     scheduler_names: tuple[str, ...] = SCHEDULER_NAMES
+
+    def __post_init__(self) -> None:
+        for name in ("fold_delay_s", "sweep_s", "audit_s", "suspect_s", "binding_s"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: {getattr(self, name):g} must not be negative")
+        if not self.scheduler_names or not all(self.scheduler_names):
+            raise ValueError("scheduler_names: at least one name, none of them empty")

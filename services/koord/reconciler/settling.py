@@ -75,7 +75,8 @@ class Settling:
         return late
 
     async def _settle(self, records: Sequence[Record]) -> None:
-        answer = await self._ask(SettleBindings([_question(record) for record in records]))
+        now_s = time.monotonic()
+        answer = await self._ask(SettleBindings([self._question(record, now_s) for record in records]))
         states = {settled.uid: settled for settled in answer.records}
         found: list[Observation] = []
         for record in records:
@@ -91,7 +92,9 @@ class Settling:
                 found.append((PodGone if record.node else UnitGone)(uid, namespace, name))
         self._world.add(found)
 
-
-def _question(record: Record) -> BindingRecord:
-    resource = PODS if record.node else QUEUE_UNITS
-    return BindingRecord(ObjectRef(resource.token, record.namespace, record.name, record.uid), record.claim)
+    def _question(self, record: Record, now_s: float) -> BindingRecord:
+        resource = PODS if record.node else QUEUE_UNITS
+        target = ObjectRef(resource.token, record.namespace, record.name, record.uid)
+        since = self._since.get(record.uid)
+        age_s = now_s - since.at_s if since is not None else 0.0
+        return BindingRecord(target, record.claim, record.decision, age_s)

@@ -26,6 +26,10 @@ def demo(
             "--replicas", metavar="N", help="Processes of each service, or gateway=2,scheduler=3.", show_default=False
         ),
     ] = None,
+    with_parent: Annotated[
+        bool,
+        typer.Option("--with-parent", help="End when the process ends that started this, for scripts and tests."),
+    ] = False,
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the summary here.", show_default=False)
     ] = None,
@@ -58,7 +62,7 @@ def demo(
                 live.update(view, refresh=True)
 
         try:
-            summary = run(play(options, show, console.print, log))
+            summary = run(play(options, show, console.print, log), with_parent=with_parent)
         except CommandError as error:
             raise CommandError(f"{error} (output of the services: {log})") from error
     if json is not None:

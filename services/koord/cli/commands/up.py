@@ -85,6 +85,10 @@ def up(
     nats_servers: Annotated[
         int, typer.Option("--nats-servers", metavar="N", help="1, or 3 or 5 that replicate (setting nats.replicas).")
     ] = 1,
+    with_parent: Annotated[
+        bool,
+        typer.Option("--with-parent", help="End when the process ends that started this, for scripts and tests."),
+    ] = False,
     log_level: Annotated[
         str | None,
         typer.Option("--log-level", help="debug, info, warning (the default) or error.", show_default=False),
@@ -143,7 +147,7 @@ def up(
         replicas=settings.processes(),
         nats_servers=nats_servers,
     )
-    run(_serve(options, ready_file, kubeconfig_out))
+    run(_serve(options, ready_file, kubeconfig_out), with_parent=with_parent)
 
 
 def _kinds(operators: str | None) -> tuple[str, ...]:
