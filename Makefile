@@ -7,7 +7,7 @@ JOBS ?= 2
 # What make test-real runs on a real control plane.
 REAL := tests/realcluster tests/conformance tests/integration tests/failures
 
-.PHONY: demo test realcluster test-real check bench contracts lock clean
+.PHONY: demo test realcluster test-real test-images check bench contracts lock clean
 
 demo: $(VENV)/.run-stamp
 	$(BIN)/koord demo
@@ -21,6 +21,10 @@ realcluster: $(VENV)/.dev-stamp
 
 test-real: $(VENV)/.dev-stamp realcluster
 	REALCLUSTER=required CONFORMANCE=real $(BIN)/python -m pytest -n $(JOBS) $(REAL)
+
+# Builds the images with buildah and runs them with runc as docker-compose.yaml says; needs root.
+test-images: $(VENV)/.dev-stamp
+	CONTAINERS=required $(BIN)/python -m pytest tests/deploy/test_containers.py
 
 check: $(VENV)/.dev-stamp
 	$(BIN)/ruff check .

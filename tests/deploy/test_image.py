@@ -1,7 +1,8 @@
 """The image: its Dockerfile, and that a service runs from the wheel with the packages of its extra alone.
 
-There is no container engine here: the installing steps were run by hand, and what can go wrong without notice (a
-missing file of the wheel, a package that only another extra brings) is tested with the installed packages themselves.
+Building and running images takes tools that not every machine has (tests/deploy/test_containers.py). What can go wrong
+without notice (a missing file of the wheel, a package that only another extra brings) is tested here with the installed
+packages themselves.
 """
 
 import re

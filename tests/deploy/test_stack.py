@@ -1,7 +1,7 @@
 """The local stack of docker-compose.yaml: read by the parsers of those who will read it, and true to the code.
 
-Prometheus' and the collector's files are read by their own parsers in tests/realcluster/test_stack.py, for those are
-built with Go. Tempo's is not: its module is under a licence that we do not build on.
+Prometheus and the collector run on their files in tests/realcluster/test_stack.py, for those are built with Go. Tempo
+does not: its module is under a licence that we do not build on.
 """
 
 import json

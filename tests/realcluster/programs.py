@@ -102,7 +102,6 @@ MODULES = (
         "github.com/prometheus/prometheus",
         (
             Program("prometheus", "github.com/prometheus/prometheus/cmd/prometheus"),
-            Program("promtool", "github.com/prometheus/prometheus/cmd/promtool"),
             Program("collector", "koord.sh/tests/stack", "go.opentelemetry.io/collector/otelcol"),
         ),
         tells_kubernetes=False,

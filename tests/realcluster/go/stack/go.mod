@@ -301,6 +301,5 @@ require (
 
 tool (
 	github.com/prometheus/prometheus/cmd/prometheus
-	github.com/prometheus/prometheus/cmd/promtool
 	koord.sh/tests/stack
 )
