@@ -27,7 +27,13 @@ from tests.deploy.containers import Container, Network
 from tests.deploy.manifests import ROOT
 from tests.deploy.test_stack import SERVICES, SPECS, mounts
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(
+        os.environ.get("CONTAINERS") != "required", reason="images are built and run by make test-images"
+    ),
+]
 
 WORK = ROOT / "tests" / "realcluster" / "manifests" / "one_of_each.yaml"
 STORES = {
@@ -172,8 +178,6 @@ class LocalStack:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
-    if os.environ.get("CONTAINERS") != "required":
-        pytest.skip("builds images and runs them: make test-images does")
     missing = containers.why_not()
     if missing:
         pytest.fail(f"images cannot be built and run here: {missing}", pytrace=False)
