@@ -3,6 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
+from koord.telemetry.logs import get_logger
+
+log = get_logger("koord.runtime")
+
 
 class Readiness:
     """Gates that are opened and closed, and checks that are asked each time. Ready when all are open."""
@@ -11,6 +15,7 @@ class Readiness:
         self._gates: dict[str, bool] = {}
         self._checks: dict[str, Callable[[], bool]] = {}
         self._changed = asyncio.Event()
+        self._failing: set[str] = set()
 
     def require(self, *names: str) -> None:
         """Declare gates, closed at first."""
@@ -34,7 +39,7 @@ class Readiness:
     def waiting(self) -> list[str]:
         """The names of the gates not met."""
         closed = [name for name, is_open in self._gates.items() if not is_open]
-        return closed + [name for name, probe in self._checks.items() if not _asked(probe)]
+        return closed + [name for name, probe in self._checks.items() if not self._asked(name, probe)]
 
     @property
     def ready(self) -> bool:
@@ -50,9 +55,14 @@ class Readiness:
             except TimeoutError:
                 continue  # checks change without telling
 
-
-def _asked(probe: Callable[[], bool]) -> bool:
-    try:
-        return bool(probe())
-    except Exception:  # a probe that fails is a gate that is not met
-        return False
+    def _asked(self, name: str, probe: Callable[[], bool]) -> bool:
+        """Whether it is met. A probe that fails is a gate that is not met; the answer must come all the same."""
+        try:
+            met = bool(probe())
+        except Exception:
+            if name not in self._failing:  # it is asked several times a second
+                log.exception("a check of readiness fails", gate=name)
+            self._failing.add(name)
+            return False
+        self._failing.discard(name)
+        return met
