@@ -27,13 +27,9 @@ from tests.deploy.containers import Container, Network
 from tests.deploy.manifests import ROOT
 from tests.deploy.test_stack import SERVICES, SPECS, mounts
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(3600),
-    pytest.mark.skipif(
-        os.environ.get("CONTAINERS") != "required", reason="images are built and run by make test-images"
-    ),
-]
+if os.environ.get("CONTAINERS") != "required":
+    pytest.skip("images are built and run by make test-images", allow_module_level=True)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 WORK = ROOT / "tests" / "realcluster" / "manifests" / "one_of_each.yaml"
 STORES = {
