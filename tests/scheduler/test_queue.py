@@ -87,6 +87,23 @@ def test_a_woken_unit_backs_off_but_an_idle_scheduler_takes_it_early() -> None:
     assert q.queue.pop(1, 0.0) == [unit]
 
 
+def test_what_happens_while_a_unit_is_in_flight_wakes_it_too() -> None:
+    """Its claim is asked for, and a node comes: nobody is parked yet who could be woken."""
+    q = Queued()
+    q.add("p", 0.0)
+    assert q.queue.wake((ClusterEvent.NODE_ADD,), 1.0) == 0  # before it was tried: that says nothing
+    [unit] = q.queue.pop(10, 2.0)
+    assert q.queue.wake((ClusterEvent.QUOTA_CHANGE,), 3.0) == 0
+    q.queue.reject(unit, FIT, 4.0, "no")
+    assert unit.state == "unschedulable"
+    assert q.queue.wake((ClusterEvent.NODE_ADD,), 100.0) == 1
+    [unit] = q.queue.pop(10, 100.0)
+    assert q.queue.wake((ClusterEvent.NODE_ADD,), 101.0) == 0
+    q.queue.reject(unit, FIT, 102.0, "no")
+    assert unit.state == "backoff"
+    assert q.queue.pop(10, 102.0) == [unit]
+
+
 def test_errors_are_not_taken_early() -> None:
     q = Queued()
     unit = q.add("p", 0.0)

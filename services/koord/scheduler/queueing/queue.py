@@ -52,6 +52,7 @@ class Unit:
         "rejections",
         "signature",
         "since",
+        "started",
         "state",
         "ticket",
         "timestamp",
@@ -76,6 +77,8 @@ class Unit:
         self.ticket = 0
         self.signature: Hashable = None
         self.again = False
+        self.started = 0
+        """How often somebody had been woken when it was popped."""
 
     @property
     def priority(self) -> int:
@@ -129,6 +132,8 @@ class SchedulingQueue:
         self._active: list[tuple[int, float, int, Unit]] = []
         self._backoff: list[tuple[float, int, Unit]] = []
         self._lots: dict[Hashable, _Lot] = {}
+        self._wakes = 0
+        self._woken: dict[ClusterEvent, int] = {}
         self.counts: dict[State, int] = dict.fromkeys(
             ("new", "active", "backoff", "unschedulable", "gated", "inflight", "elsewhere"), 0
         )
@@ -220,7 +225,10 @@ class SchedulingQueue:
         self._enter(unit, "active", "GangUpdate")
 
     def reject(self, unit: Unit, rejecters: Iterable[str], now: float, message: str = "") -> None:
-        """No place: park the unit until an event of one of the ``rejecters``."""
+        """No place: park the unit until an event of one of the ``rejecters``.
+
+        One that came while the unit was in flight (its claim was asked for) found nobody to wake: it counts, too.
+        """
         unit.rejecters = frozenset(rejecters)
         unit.message = message
         unit.rejections += 1
@@ -230,6 +238,9 @@ class SchedulingQueue:
         unit.parked_at = now
         if unit.again or not self.mine(unit):
             self._enter(unit, "backoff", "GangUpdate")
+            return
+        if (missed := self._missed(unit)) is not None:
+            self._enter(unit, "backoff", missed.value)
             return
         signature = (unit.classes(), unit.rejecters)
         unit.signature = signature
@@ -263,6 +274,8 @@ class SchedulingQueue:
     def wake(self, events: Iterable[ClusterEvent], now: float) -> int:
         """Something happened: wake the first unit of each signature that waits for it. Answers how many woke."""
         happened = frozenset(events)
+        self._wakes += 1
+        self._woken.update(dict.fromkeys(happened, self._wakes))
         woken = 0
         for signature, lot in list(self._lots.items()):
             if lot.events & happened:
@@ -338,8 +351,16 @@ class SchedulingQueue:
     def _start(self, unit: Unit) -> None:
         self._move(unit, "inflight")
         unit.again = False
+        unit.started = self._wakes
         unit.ticket = 0
         unit.attempts += 1
+
+    def _missed(self, unit: Unit) -> ClusterEvent | None:
+        """An event since the unit was popped that may help what rejected it."""
+        if unit.started == self._wakes or unit.state != "inflight":
+            return None
+        may_help = (event for name in unit.rejecters for event in self._events_of(name))
+        return next((event for event in may_help if self._woken.get(event, 0) > unit.started), None)
 
     def _early(self) -> list[Unit]:
         taken: list[Unit] = []
