@@ -12,7 +12,6 @@ from tests.conformance.client import Client
 from tests.conformance.definitions import DEFINITIONS, definition
 from tests.conformance.test_schemas import causes, define
 
-pytestmark = pytest.mark.since("1.35", "the functions, words and limits of CEL are those of today")
 RULES = "x-kubernetes-validations"
 _WORD = {"type": "string", "maxLength": 40}
 FIELDS: dict[str, Any] = {
@@ -253,11 +252,13 @@ async def _refusal(client: Client, namespace: str, defined: list[str], rules: li
     return {text: message for i, text in enumerate(rules) for message in told if message.endswith(f" r{i}")}
 
 
+@pytest.mark.since("1.35", "the functions, words and limits of CEL are those of today")
 async def test_expressions_that_hold(client: Client, namespace: str, defined: list[str]) -> None:
     for first in range(0, len(HOLD), 40):
         assert await _refusal(client, namespace, defined, HOLD[first : first + 40]) == {}
 
 
+@pytest.mark.since("1.34", "the functions, words and limits of CEL are those of today")
 async def test_expressions_without_a_value(client: Client, namespace: str, defined: list[str]) -> None:
     told = await _refusal(client, namespace, defined, list(HAVE_NO_VALUE))
     assert told.keys() == HAVE_NO_VALUE.keys()
@@ -267,6 +268,7 @@ async def test_expressions_without_a_value(client: Client, namespace: str, defin
             assert told[text] == f'Invalid value: "object": {why} evaluating rule: r{i}'
 
 
+@pytest.mark.since("1.35", "the functions, words and limits of CEL are those of today")
 async def test_operands_of_the_wrong_type(client: Client, namespace: str, defined: list[str]) -> None:
     """What a type check cannot see, as `either` may be anything."""
     rules = ["self.either > 3", "self.either.size() == 2", "self.either + 1 == 2", "self.either in self.l || true"]
@@ -278,6 +280,7 @@ async def test_operands_of_the_wrong_type(client: Client, namespace: str, define
     }
 
 
+@pytest.mark.since("1.34", "the functions, words and limits of CEL are those of today")
 async def test_expressions_that_do_not_compile(client: Client) -> None:
     body = _definition(list(DO_NOT_COMPILE))
     refused = await client.post(DEFINITIONS, body)

@@ -237,7 +237,7 @@ async def refusal(client: Client, spec: dict[str, Any]) -> set[tuple[str, str, s
     }
 
 
-@pytest.mark.since("1.35", "the words and functions of CEL are those of today")
+@pytest.mark.since("1.34", "the words and functions of CEL are those of today")
 async def test_rules_that_are_not_complete(client: Client) -> None:
     rules = [
         rule(" "),
@@ -282,7 +282,7 @@ async def test_rules_stand_in_the_structure_alone(client: Client, junctor: str) 
     assert await refusal(client, value) == {("FieldValueForbidden", where, "Forbidden: must be empty to be structural")}
 
 
-@pytest.mark.since("1.35", "the words and functions of CEL are those of today")
+@pytest.mark.since("1.34", "the words and functions of CEL are those of today")
 async def test_messages_and_states_before_that_are_wrong(client: Client) -> None:
     told = await refusal(
         client,

@@ -199,7 +199,7 @@ async def test_who_is_meant(client: Client, policies: Policies) -> None:
     assert (await client.post("/api/v1/namespaces/default/configmaps?dryRun=All", config_map("m"))).status == 201
 
 
-@pytest.mark.since("1.35", "words")
+@pytest.mark.since("1.34", "words")
 async def test_policies_that_may_not_be_stored(client: Client) -> None:
     none = "validations or auditAnnotations must contain at least one item"
     cases: list[tuple[dict[str, Any], set[tuple[str, str, str]]]] = [

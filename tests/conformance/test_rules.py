@@ -18,7 +18,7 @@ PATHS = sorted({case["path"] for case in CASES})
 
 
 @pytest.mark.parametrize("path", PATHS, ids=[path.rpartition("/")[2] for path in PATHS])
-@pytest.mark.since("1.37", "words", only=("pods",))
+@pytest.mark.since("1.34", "words", only=("pods",))
 @pytest.mark.since(
     "1.34",
     "words: values as JSON",

@@ -274,7 +274,7 @@ async def test_metadata_is_typed(client: Client, things: Things) -> None:
         assert answer.message.endswith(f"json: cannot unmarshal {why}"), answer.message
 
 
-@pytest.mark.since("1.37", "words")
+@pytest.mark.since("1.34", "words")
 async def test_changes_are_checked_too(client: Client, things: Things) -> None:
     path = f"{things[0]}/t"
     made = (await client.post(things[0], thing(things, {"size": 1}))).body
