@@ -222,7 +222,7 @@ class SteppedBus:
         self.handlers: list[tuple[str, Handler]] = []
         self.subscribers: list[tuple[str, Callable[[Any], Awaitable[None]]]] = []
 
-    def send(self, subject: str, reply: str, headers: bytes, body: bytes) -> None:
+    def send(self, subject: str, reply: str, headers: bytes, body: bytes, *, now: bool = True) -> None:
         if not self.actor.alive or not subject:
             return
         if subject.startswith("$JS.ACK."):
