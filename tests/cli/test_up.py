@@ -62,7 +62,7 @@ def redis_binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def up(tmp_path_factory: pytest.TempPathFactory, collector: Collector, redis_binary: Path) -> Iterator[Up]:
     directory = tmp_path_factory.mktemp("up")
     config = directory / "settings.yaml"
-    config.write_text("scheduler: {names: [night-shift]}\nquota: {oversell_rate: 2}\n")
+    config.write_text("scheduler_names: [night-shift]\nquota: {oversell_rate: 2}\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KOORD_LOCAL__REDIS", str(redis_binary))
         patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
@@ -140,4 +140,4 @@ def test_an_interrupt_ends_everything_and_is_no_failure(up: Up) -> None:
 def test_the_scheduler_names_of_both_worlds(kubeconfig: str, asked: tuple[str, ...], names: list[str]) -> None:
     """On the embedded API also the default scheduler's pods; on another cluster not unless told so."""
     cluster = LocalCluster(LocalOptions(kubeconfig=kubeconfig, scheduler_names=asked))
-    assert json.loads(cluster.environment()["KOORD_SCHEDULER__NAMES"]) == names
+    assert json.loads(cluster.environment()["KOORD_SCHEDULER_NAMES"]) == names

@@ -33,11 +33,23 @@ def test_of_the_gateway(flags: dict[str, str], says: str) -> None:
 
 @pytest.mark.parametrize(
     ("flags", "says"),
-    [({"binding_s": "-1"}, "binding_s: -1 must not be negative"), ({"scheduler_names": "[]"}, "at least one name")],
+    [
+        ({"binding_s": "-1"}, "binding_s: -1 must not be negative"),
+        ({"scheduler_names": "[mine]"}, r"reconciler\.scheduler_names .*unknown setting"),
+    ],
 )
 def test_of_the_reconciler(flags: dict[str, str], says: str) -> None:
     with pytest.raises(SettingsError, match=says):
         load_service(find("reconciler"), env={}, flags={f"reconciler.{key}": value for key, value in flags.items()})
+
+
+def test_who_schedules_and_who_keeps_the_ledger_have_the_same_names() -> None:
+    """One setting for both: what another scheduler nominates counts otherwise than what koord's pods wait for."""
+    for service in ("reconciler", "scheduler"):
+        common, _ = load_service(find(service), file={"scheduler_names": ["mine", "koord-scheduler"]}, env={})
+        assert common.scheduler_names == ("mine", "koord-scheduler")
+        with pytest.raises(SettingsError, match="scheduler_names: at least one name"):
+            load_service(find(service), env={"KOORD_SCHEDULER_NAMES": "[]"})
 
 
 def test_the_defaults_are_right() -> None:

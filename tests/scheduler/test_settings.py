@@ -38,9 +38,9 @@ def test_environment_and_file() -> None:
             "fit": {"strategy": "MostAllocated", "resources": [{"name": "cpu", "weight": 5}]},
             "plugins": {"weights": {"TaintToleration": 0}, "disabled": ["NodeAffinity"]},
         },
-        KOORD_SCHEDULER__NAMES="koord-scheduler,default-scheduler",
+        KOORD_SCHEDULER__BATCH="16",
     )
-    assert settings.names == ("koord-scheduler", "default-scheduler")
+    assert settings.batch == 16
     profile, _ = settings.profile()
     assert [plugin.name for plugin, _ in profile.scores] == ["NodeResourcesFit", "NodeResourcesBalancedAllocation"]
 
@@ -49,7 +49,7 @@ def test_environment_and_file() -> None:
     ("content", "message"),
     [
         ({"fooo": 1}, r"scheduler\.fooo .*unknown setting"),
-        ({"names": []}, "names: at least one scheduler name"),
+        ({"names": ["mine"]}, r"scheduler\.names .*unknown setting"),
         ({"batch": 0}, r"batch: 0 is not in 1\.\.4096"),
         ({"batch": "many"}, r"scheduler\.batch"),
         ({"percentage_of_nodes_to_score": 101}, r"is not in 0\.\.100"),

@@ -23,6 +23,7 @@ from koord.telemetry.logs import without_password
 T = TypeVar("T", bound=msgspec.Struct)
 
 PREFIX = "KOORD_"
+SCHEDULER_NAMES = ("koord-scheduler",)
 # Top-level keys that belong to no service: the embedded cluster's.
 OTHER_SECTIONS = ("local",)
 _SLOT = re.compile(r"[A-Za-z0-9_-]{0,63}")
@@ -91,6 +92,8 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ``locks``: a directory shared by processes on one machine, by which they see each other's death at once.
     ``slot``: this process's name among the replicas of its service, the same after a restart ("": it has none).
     ``disable_default_quota``: a pod has the quota that its label names, or none (docs/quota.md).
+    ``scheduler_names``: the values of spec.schedulerName whose pods koord places: the schedulers serve them, and the
+    ledger takes what others nominate for foreign.
     """
 
     cluster: str = "local"
@@ -103,6 +106,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     slot: str = ""
     drain_s: float = 15.0
     disable_default_quota: bool = False
+    scheduler_names: tuple[str, ...] = SCHEDULER_NAMES
 
     def __post_init__(self) -> None:
         Subjects(self.cluster)
@@ -110,6 +114,8 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError(f"slot: {self.slot!r} must be of letters, digits, - and _")
         if self.drain_s < 0:
             raise ValueError(f"drain_s: {self.drain_s:g} is negative")
+        if not self.scheduler_names or not all(self.scheduler_names):
+            raise ValueError("scheduler_names: at least one name, none of them empty")
 
 
 def read_file(path: str | Path) -> dict[str, object]:

@@ -290,10 +290,8 @@ class LocalCluster:
             env["KOORD_LOG__LEVEL"] = self.options.log_level or "warning"
         if not self.options.kubeconfig and not self._says("gateway", "api_timeout_s"):
             env["KOORD_GATEWAY__API_TIMEOUT_S"] = API_TIMEOUT_S
-        if self.options.scheduler_names or not self._says("scheduler", "names"):
-            env["KOORD_SCHEDULER__NAMES"] = json.dumps(names)
-        if not self._says("reconciler", "scheduler_names"):
-            env["KOORD_RECONCILER__SCHEDULER_NAMES"] = json.dumps(names)
+        if self.options.scheduler_names or "scheduler_names" not in self._config:
+            env["KOORD_SCHEDULER_NAMES"] = json.dumps(names)
         if self._otlp:
             env["OTEL_EXPORTER_OTLP_ENDPOINT"] = self._otlp
         if self.options.trace_ratio is not None:

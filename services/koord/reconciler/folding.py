@@ -30,11 +30,11 @@ from koord.ledger.model import (
     UnitUnbound,
 )
 from koord.reconciler.sights import BudgetSight, MetaSight, NodeSight, PodSight, SightError, UnitSight, request_of
+from koord.runtime.settings import SCHEDULER_NAMES
 
 ENDED_PHASES = frozenset(("Succeed", "Failed"))
 PATIENCE_S = 1.0
 """How long a pod or unit waits for the quota that it names (it may be on its way) before it is charged elsewhere."""
-SCHEDULER_NAMES = ("koord-scheduler",)
 _MEMO = 8192
 _NO_LABELS: dict[str, str] = {}
 

@@ -30,7 +30,7 @@ class Reconciler:
     def __init__(self, host: Host, settings: ReconcilerSettings) -> None:
         self._host = host
         self._settings = settings
-        self._world = World(host.bus, host.spans, settings.scheduler_names)
+        self._world = World(host.bus, host.spans, host.common.scheduler_names)
         self._world.folder.tree.default = not host.common.disable_default_quota
         self._hints = Hints(host.bus)
         self._events = DecisionPublisher(host.bus, ROLE)

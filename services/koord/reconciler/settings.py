@@ -2,16 +2,13 @@
 
 import msgspec
 
-from koord.reconciler.folding import SCHEDULER_NAMES
-
 
 class ReconcilerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``fold_delay_s``: how long changes gather before one call to the ledger. ``sweep_s``: how often due leases end.
 
     ``audit_s``: how often records are counted against live objects; ``suspect_s``: how long a record without an object
     must stay without one before it ends; ``binding_s``: how long a BINDING record may stay unbound before it is
-    settled. ``scheduler_names``: what pods name that koord places; others' nominations count only against lower
-    priorities.
+    settled.
     """
 
     fold_delay_s: float = 0.02
@@ -19,11 +16,8 @@ class ReconcilerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     audit_s: float = 60.0
     suspect_s: float = 5.0
     binding_s: float = 60.0
-    scheduler_names: tuple[str, ...] = SCHEDULER_NAMES
 
     def __post_init__(self) -> None:
         for name in ("fold_delay_s", "sweep_s", "audit_s", "suspect_s", "binding_s"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name):g} must not be negative")
-        if not self.scheduler_names or not all(self.scheduler_names):
-            raise ValueError("scheduler_names: at least one name, none of them empty")

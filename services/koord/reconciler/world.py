@@ -13,9 +13,10 @@ from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_DISRUPTION_BUDGETS, 
 from koord.ledger.model import Folded, Nameless, Observation, Short
 from koord.reconciler import metrics
 from koord.reconciler.catchingup import catch_up, level
-from koord.reconciler.folding import SCHEDULER_NAMES, Folder
+from koord.reconciler.folding import Folder
 from koord.reconciler.running import RunningSpans
 from koord.reconciler.sights import BudgetSight, NodeSight, PodSight, UnitSight
+from koord.runtime.settings import SCHEDULER_NAMES
 from koord.telemetry.spans import Spans
 
 MOST_PENDING: Final = 100_000

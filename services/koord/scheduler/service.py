@@ -68,7 +68,7 @@ class SchedulerService:
             raise SettingsError(f"scheduler.{error}") from error
         self._host = host
         self._log = host.log
-        bus, name = host.bus, settings.names[0]
+        bus, name = host.bus, host.common.scheduler_names[0]
         cluster = Cluster(settings.seed)
         self._engine = Engine(cluster, profile)
         quota = next((plugin for plugin in profile.plugins if isinstance(plugin, ElasticQuota)), None)
@@ -101,7 +101,7 @@ class SchedulerService:
             self._queue,
             coscheduling,
             quota,
-            frozenset(settings.names),
+            frozenset(host.common.scheduler_names),
             on_bound=self._on_bound,
             on_ended=self._on_ended,
             on_invalid=self._on_invalid,

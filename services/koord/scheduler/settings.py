@@ -25,12 +25,11 @@ class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything under ``scheduler`` in the settings file.
 
-    ``names``: the values of spec.schedulerName that are served. ``batch``: pods planned before they are claimed.
+    Whose pods are served is a common setting (``scheduler_names``). ``batch``: pods planned before they are claimed.
     ``seed`` fixes how ties between nodes break. ``percentage_of_nodes_to_score`` is accepted and has no effect: all
     nodes are always scored. ``scheduled_events``: whether a Scheduled event is recorded for every pod.
     """
 
-    names: tuple[str, ...] = ("koord-scheduler",)
     batch: int = 512
     seed: str = "koord"
     scheduled_events: bool = True
@@ -43,8 +42,6 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     coscheduling: GangSettings = GangSettings()
 
     def __post_init__(self) -> None:
-        if not self.names or any(not name for name in self.names):
-            raise ValueError("names: at least one scheduler name, none of them empty")
         if not 1 <= self.batch <= 4096:
             raise ValueError(f"batch: {self.batch} is not in 1..4096")
         if not 0 <= self.percentage_of_nodes_to_score <= 100:
