@@ -356,7 +356,7 @@ async def made(nats_url: str, redis_url: str, cluster: str, folder: Path) -> Asy
     async with serving as (api, access), await Bus.connect(nats_url, cluster, "test") as bus:
         await ensure_streams(bus)
         bed = Bed((nats_url, redis_url), cluster, api, access, bus)
-        async with await Ledger.connect(redis_url, cluster, f"t{next(_numbers)}") as bed.ledger:
+        async with await Ledger.connect(redis_url, cluster, f"t{next(_numbers)}", lease_s=3600.0) as bed.ledger:
             try:
                 yield bed
             finally:

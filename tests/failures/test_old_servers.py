@@ -77,7 +77,7 @@ async def test_a_bind_of_another_scheduler_is_rejected_and_its_room_is_back(
     pods = [await old.pod(name) for name in ("a", "b")]
     result = await old.publisher.settle(await old.claim("n1", pods[0]), TraceContext.new(), timeout=60)
     assert result.outcome == "done"
-    async with await Ledger.connect(redis_url, old.cluster, "other") as other:
+    async with await Ledger.connect(redis_url, old.cluster, "other", lease_s=3600.0) as other:
         await other.status()
         bind = await old.claim("n1", pods[1], by=other)
         result = await old.publisher.settle(bind, TraceContext.new(), timeout=60)

@@ -60,7 +60,7 @@ class Bed:
 
 @asynccontextmanager
 async def opened(kube: Kube, redis_url: str, cluster: str) -> AsyncIterator[Bed]:
-    ledgers = [await Ledger.connect(redis_url, cluster, name) for name in ("g", "s", "r")]
+    ledgers = [await Ledger.connect(redis_url, cluster, name, lease_s=3600.0) for name in ("g", "s", "r")]
     asking, koord, observer = ledgers
     epoch = await observer.lead("reconciler")
     rooms = [NodeSeen(f"node/{name}", {"cpu": cpu, "pods": 110}, "1") for name, cpu in (("n1", 2000), ("n2", 8000))]

@@ -260,7 +260,8 @@ async def test_the_gateway_dies_while_the_queue_has_no_leader(
         bed.wire = wire
         await kube.node(bed.node, cpu="64")
         bed.scheduler, bed.gateway, reconciler, second = [
-            await stack.enter_async_context(await Ledger.connect(redis_url, cluster, name)) for name in "sgrt"
+            await stack.enter_async_context(await Ledger.connect(redis_url, cluster, name, lease_s=3600.0))
+            for name in "sgrt"
         ]
         bed.live, standby = LiveDecisions(bus), LiveDecisions(bus)
         for one in (bed.live, standby):

@@ -210,7 +210,8 @@ async def bed(nats_url: str, redis_url: str, cluster: str, access: ApiAccess, ku
         bed = Bed(bus, kube, access, Wire(client))
         await kube.node(bed.node)
         bed.scheduler, bed.gateway, reconciler = [
-            await stack.enter_async_context(await Ledger.connect(redis_url, cluster, name)) for name in ("s", "g", "r")
+            await stack.enter_async_context(await Ledger.connect(redis_url, cluster, name, lease_s=3600.0))
+            for name in ("s", "g", "r")
         ]
         bed.start_gateway()
         stack.push_async_callback(bed.kill_gateway)

@@ -87,7 +87,7 @@ async def bed(nats_url: str, redis_url: str, cluster: str, api_process: ApiProce
     }
     bus = await Bus.connect(nats_url, cluster, "test")
     await ensure_streams(bus)
-    ledgers = [await Ledger.connect(redis_url, cluster, name) for name in ("s", "r")]
+    ledgers = [await Ledger.connect(redis_url, cluster, name, lease_s=3600.0) for name in ("s", "r")]
     epoch = await ledgers[1].lead("reconciler")
     await ledgers[1].observe([NodeSeen("node/n1", {"cpu": 10**6, "pods": 10**4}, "1")], role_epoch=epoch)
     await ledgers[1].open(epoch)

@@ -128,7 +128,7 @@ async def leading(
     nats_url: str, redis_url: str, cluster: str, access: ApiAccess, api: Api, kube: Kube
 ) -> AsyncIterator[Bed]:
     bus = await Bus.connect(nats_url, cluster, "test")
-    ledgers = [await Ledger.connect(redis_url, cluster, name) for name in ("s", "g", "r")]
+    ledgers = [await Ledger.connect(redis_url, cluster, name, lease_s=3600.0) for name in ("s", "g", "r")]
     epoch = await ledgers[2].lead("reconciler")
     limits: list[Observation] = [
         NodeSeen("node/n1", {"cpu": 8000, "pods": 110}, "1"),

@@ -24,7 +24,7 @@ pack, unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
 async def bed(nats_url: str, redis_url: str, cluster: str) -> AsyncIterator[Bed]:
     async with await Bus.connect(nats_url, cluster, "test") as bus:
         made = await Cluster.start(bus)
-        async with await Ledger.connect(redis_url, cluster, "s") as ledger:
+        async with await Ledger.connect(redis_url, cluster, "s", lease_s=3600.0) as ledger:
             yield Bed(made, ledger, Spans())
 
 

@@ -34,7 +34,7 @@ def start(environment: dict[str, str]) -> "subprocess.Popen[bytes]":
 async def bed(nats_url: str, redis_url: str, cluster: str) -> AsyncIterator[Bed]:
     async with await Bus.connect(nats_url, cluster, "test") as bus:
         made = await Cluster.start(bus)
-        async with await Ledger.connect(redis_url, cluster, "s") as ledger:
+        async with await Ledger.connect(redis_url, cluster, "s", lease_s=3600.0) as ledger:
             yield Bed(made, ledger, Spans())
 
 

@@ -151,7 +151,7 @@ async def until(condition: Callable[[], Any], what: str, timeout: float = 60.0) 
 async def bed(nats_url: str, redis_url: str, cluster: str) -> AsyncIterator[Bed]:
     async with await Bus.connect(nats_url, cluster, "test") as bus:
         made = await Cluster.start(bus)
-        async with await Ledger.connect(redis_url, cluster, "s") as ledger:
+        async with await Ledger.connect(redis_url, cluster, "s", lease_s=3600.0) as ledger:
             yield Bed(made, ledger, Spans())
 
 
@@ -326,7 +326,10 @@ async def test_a_redis_that_comes_back_is_filled_and_opened_again(
         made = await Cluster.start(bus)
         await made.node()
         await made.pod("a", node="n1", phase="Running")
-        async with await Ledger.connect(own_redis.url, cluster, "s") as ledger, reconciling(bus, own_redis.url, "r"):
+        async with (
+            await Ledger.connect(own_redis.url, cluster, "s", lease_s=3600.0) as ledger,
+            reconciling(bus, own_redis.url, "r"),
+        ):
             bed = Bed(made, ledger, Spans())
             await opened(bed)
             before = ledger.epoch
