@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 NAMESPACE = "attempts"
 PODS = 3
-SETTINGS = "queue: {timeouts: {Job: {running: 3, backoff: 0.5}}}\n"
+SETTINGS = "queue: {timeouts: {Job: {running: 5, backoff: 0.5}}}\n"
 JOB_SPANS = {"queue.enqueue", "queue.admit", "queue.resume"}
 POD_SPANS = {"scheduler.plan", "gateway.bind", "pod.running"}
 Span = dict[str, Any]
