@@ -6,6 +6,7 @@ before is refused whenever it comes; it is waited for only if an object cannot b
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
@@ -119,6 +120,27 @@ async def test_an_admission_under_way_is_refused_and_not_waited_for(made: Cluste
     assert await late.arrive() == 409
     shown = await made.kube.get(QUEUE_UNITS.path(made.kube.namespace, "u"))
     assert shown is not None and not shown.get("status", {}).get("admissions")
+
+
+async def test_who_has_led_for_long_does_not_know_either(made: Cluster, own_nats: NatsServer) -> None:
+    """The stream is lost, much later the ledger: who was stopped goes on at any time, its decision is nowhere."""
+    settings(made, 0.05)
+    first, second = [await made.kube.pod(name) for name in ("a", "b")]
+    decision, before = made.decision(second, await made.claim(second)), await made.opened()
+    late = await die_with(made, decision, "scheduler", "/b/binding")
+    await own_nats.kill()
+    await own_nats.restart(empty=True)
+    await until(lambda: made.bus.connected, "the bus", 30)
+    await made.follow_gateway()
+    claim = await until(lambda: claimed(made, first), "the scheduler to be connected", 30)
+    assert (await made.bind(first, claim)).outcome == "done"
+    led_since = time.monotonic()
+    await until(lambda: time.monotonic() > led_since + 0.2, "a term longer than a request")
+    await made.lose_redis()
+    await made.opened(before)
+    assert await late.arrive() == 409
+    assert await made.shown("b") == ("", True)
+    await made.is_right()
 
 
 async def test_what_cannot_be_settled_is_waited_for(made: Cluster, own_nats: NatsServer) -> None:

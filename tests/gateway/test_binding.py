@@ -132,7 +132,7 @@ class Bed:
 
 @pytest.fixture
 async def bed(redis_url: str, cluster: str, kube: Kube, access: ApiAccess) -> AsyncIterator[Bed]:
-    ledgers = [await Ledger.connect(redis_url, cluster, name) for name in ("s", "g", "r")]
+    ledgers = [await Ledger.connect(redis_url, cluster, name, lease_s=3600.0) for name in ("s", "g", "r")]
     epoch = await ledgers[2].lead("reconciler")
     nodes = [NodeSeen(f"node/n{i}", {"cpu": 8000, "pods": 110}, "1") for i in (1, 2)]
     await ledgers[2].observe(nodes, role_epoch=epoch)
@@ -332,3 +332,23 @@ async def test_a_gang_that_can_still_stand_is_bound_without_the_missing(bed: Bed
     assert [member.outcome for member in result.members] == ["done", "gone", "done"]
     assert result.outcome == "gone"
     assert await bed.held() == 2000
+
+
+async def test_nothing_is_sent_once_a_barrier_has_begun(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two windows of a large decision, too: what a barrier waits for was sent before it."""
+    pods = [await bed.kube.pod(f"p{i}") for i in range(3)]
+    decision = bed.bind(await bed.claim(pods, "n1"), pods, "n1")
+    advancer, advance = bed.binder._advancer, bed.binder._advancer.advance
+
+    async def then_stopped(*arguments: Any) -> Any:
+        answer = await advance(*arguments)
+        advancer.stopped = True
+        return answer
+
+    monkeypatch.setattr(advancer, "advance", then_stopped)
+    with pytest.raises(TryLater, match="the ledger is closed"):
+        await bed.binder.bind(decision)
+    assert bed.wire.bindings == []
+    monkeypatch.undo()
+    advancer.stopped = False
+    assert (await bed.binder.bind(decision)).outcome == "done"

@@ -306,3 +306,31 @@ async def test_renewed_credentials_take_effect_with_the_next_request(server: Ser
 def test_an_address_that_is_none_is_named(url: str) -> None:
     with pytest.raises(AccessError, match="must be http"):
         ApiAccess(url)
+
+
+async def test_who_slept_sends_nothing_whose_time_is_up(server: Server) -> None:
+    """A stopped process that goes on finds the answer before its timers have run: a line that waited is not sent."""
+    goes_on = asyncio.Event()
+
+    async def when_told(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await server.next(reader)
+            await goes_on.wait()
+            writer.write(OK)
+
+    server.handler = when_told
+    client = LeanClient(ApiAccess(f"http://127.0.0.1:{server.port}/"), connections=1, timeout_s=1.0)
+    try:
+        first, second = client.request("POST", "/first"), client.request("POST", "/second")
+        await until(lambda: server.requests, "the first request")
+        [connection] = client._open
+        time.sleep(1.1)  # noqa: ASYNC251  nothing of this process runs
+        connection.data_received(OK)
+        assert (await first).status == 200
+        with pytest.raises(NotSent):
+            await second
+        goes_on.set()
+        assert (await client.request("GET", "/third")).status == 200
+        assert not [request for request in server.requests if b"/second" in request]
+    finally:
+        await client.close()

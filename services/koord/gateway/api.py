@@ -34,7 +34,14 @@ _METHODS: dict[Verb, str] = {
 
 
 class ApiUnavailable(Exception):
-    """No final answer although it was tried for the whole patience; the decision goes back to the queue."""
+    """No final answer although it was tried for the whole patience; the decision goes back to the queue.
+
+    ``status`` is that of the last answer, 0 if there was none.
+    """
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 def transient(status: int) -> bool:
@@ -89,12 +96,12 @@ class Api:
         deadline = time.monotonic() + self._patience_s
         delay = 0.05
         while True:
-            wait = 0.0
+            wait, status = 0.0, 0
             try:
                 answer = await self.once(verb, path, body, content_type, lane=lane)
                 if not transient(answer.status):
                     return answer
-                wait = answer.retry_after
+                wait, status = answer.retry_after, answer.status
                 trouble = f"answer {answer.status}"
                 if unsure is not None and answer.status >= 500:
                     unsure.append(trouble)
@@ -107,7 +114,7 @@ class Api:
             delay = min(3.0, delay * 2.0)
             wait = max(wait, delay * random.uniform(0.5, 1.0))
             if time.monotonic() + wait > deadline:
-                raise ApiUnavailable(f"{verb} {path}: {trouble}")
+                raise ApiUnavailable(f"{verb} {path}: {trouble}", status)
             await asyncio.sleep(wait)
 
     async def read(self, resource: Resource, namespace: str, name: str, *, lane: int = 0) -> Brief | None:

@@ -30,7 +30,6 @@ from koord.gateway.persisting import AGAIN_S, persist
 from koord.gateway.podindex import PodIndex
 from koord.gateway.settling import Unsettleable, settle
 from koord.gateway.unbound import settle_unbound
-from koord.kube.meta import parse_time
 from koord.kube.resources import BY_TOKEN, PODS
 from koord.runtime.ending import end, finish
 from koord.telemetry.logs import get_logger
@@ -45,6 +44,8 @@ MAX_EPOCH: Final = 2**52
 """Numbers of the ledger are exact up to twice this."""
 _ANSWER_S: Final = 2.0
 _AT_A_TIME: Final = 64
+_AWAY_S: Final = 5.0
+"""An API server that takes longer for one Lease did not work on anything just now."""
 
 
 class Lister(Protocol):
@@ -183,32 +184,34 @@ class Barrier:
         left = max(self._lost(notes.get(QUEUE, ""), life), self._live(notes.get(LIVE, "")))
         if left <= 0:
             return 0
-        began = time.monotonic()
-        try:
-            async with asyncio.timeout(left):
-                settled, refused = await settle_unbound(self._api)
-        except TimeoutError:
-            log.info("barrier: what an earlier gateway may have sent is outlived")
-            return 0
+        while True:
+            began = time.monotonic()
+            try:
+                async with asyncio.timeout(left):
+                    settled, refused = await settle_unbound(self._api)
+                break
+            except TimeoutError:
+                asked = time.monotonic()
+                await persist(self._lease.read)
+                if time.monotonic() - asked < _AWAY_S:
+                    log.info("barrier: what an earlier gateway may have sent is outlived")
+                    return 0
+                # It did not work on those requests meanwhile, and may do so now.
+                log.warning("barrier: the API server was away, once more")
         log.info("barrier: what an earlier gateway may have sent is settled", objects=settled)
         if refused:
             self._tell_refused(refused)
-            await asyncio.sleep(left - (time.monotonic() - began))
+            await asyncio.sleep(max(0.0, left - (time.monotonic() - began)))
         return settled
 
     def _lost(self, before: str, life: str) -> float:
-        """How long requests of decisions that are not in this queue may still be under way."""
-        term = time.monotonic() - self._began_s
-        if before == life:
-            return 0.0
-        if not before:
-            # Nobody was here, or somebody deleted the Lease: then its other notes are gone as well.
-            return self._api_timeout_s - term
-        try:
-            age = max(0.0, time.time() - parse_time(life))
-        except ValueError:
-            age = 0.0
-        return self._api_timeout_s - min(age, term)
+        """How long requests of decisions that are not in this queue may still be under way: ``before`` is noted.
+
+        Without a note nobody was here, or somebody deleted the Lease. How old this term and this stream are tells
+        nothing: a decision that this gateway had when its stream was lost is retried for longer than a minute and
+        then in no queue, and a gateway before it may have been stopped and go on at any time.
+        """
+        return 0.0 if before == life else self._api_timeout_s
 
     def _live(self, noted: str) -> float:
         until = self._mark.earlier(noted)

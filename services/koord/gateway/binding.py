@@ -234,6 +234,8 @@ class Binder:
 
     async def _send(self, decision: Bind, all_: Sequence[_Doing], pending: Sequence[_Doing]) -> None:
         for start in range(0, len(pending), WINDOW):
+            if self._advancer.stopped:  # a barrier began since: what it waits for was sent before
+                raise TryLater("the ledger is closed", growth=1.0)
             if decision.minimum:
                 self._drop_hopeless(decision, all_, pending[start:])
             window = [doing for doing in pending[start : start + WINDOW] if doing.outcome is None]

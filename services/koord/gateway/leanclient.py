@@ -294,11 +294,15 @@ class LeanClient:
 
     def _next(self) -> deque[_Request] | None:
         """The line of the next request that may have a connection."""
+        now = time.monotonic()
         for lane, queue in enumerate(self._waiting):
             if self._busy[lane] + 1 > self._allowed[lane]:
                 return None
-            while queue and queue[0].future.done():
-                queue.popleft()
+            while queue and (queue[0].future.done() or queue[0].deadline < now):
+                # A process that slept, too, sends nothing whose time is up: others rely on it.
+                future = queue.popleft().future
+                if not future.done():
+                    future.set_exception(NotSent("no free connection in time"))
             if queue:
                 return queue
         return None

@@ -50,7 +50,18 @@ async def settle(api: Api, resource: Resource, namespace: str, name: str, uid: s
     stamp = f"{time.time_ns()}-{next(_numbers)}"
     patch = {"metadata": {"uid": uid, "annotations": {SETTLED: stamp}}}
     path = resource.path(namespace, name)
-    answer = await api.call("patch", path, msgspec.json.encode(patch), PATCH_TYPES["merge"])
+    try:
+        answer = await api.call("patch", path, msgspec.json.encode(patch), PATCH_TYPES["merge"])
+    except ApiUnavailable as error:
+        if error.status != 500:
+            raise
+        # A webhook that fails, say, whose own pod waits to be bound: the server works if it can read the object.
+        there = await api.read(resource, namespace, name)
+        if there is None or there.uid != uid:
+            return None
+        if there.node:
+            return there
+        raise Unsettleable(str(error), error.status) from error
     if answer.status == 404:
         return None
     if answer.status != 200:

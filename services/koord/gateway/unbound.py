@@ -103,7 +103,7 @@ async def _pages(api: Api, resource: Resource, unreadable: list[str]) -> AsyncIt
         query = {"limit": str(PAGE), "fieldSelector": _UNBOUND[resource.token], "continue": token}
         path = f"{resource.path()}?{urlencode({key: value for key, value in query.items() if value})}"
         answer = await api.call("get", path)
-        if answer.status == 404:
+        if answer.status == 404 and resource.token != PODS.token:
             return
         if answer.status != 200:
             raise ApiUnavailable(f"get {path}: answer {answer.status} {read_status(answer.body).message}")
