@@ -8,7 +8,9 @@ import pytest
 
 from koord.accounting.takes import pod_takes
 from koord.contracts.asks import BindingRecord, SettleBindings
-from koord.contracts.decisions import Decision, ObjectRef
+from koord.contracts.decisions import Decision, EventNote, ObjectRef
+from koord.gateway import metrics
+from koord.gateway.advancing import Advancer
 from koord.gateway.api import Api
 from koord.gateway.guarantees import Guarantees
 from koord.gateway.leanclient import Response
@@ -48,7 +50,7 @@ async def test_what_koord_has_claimed_is_not_there_for_others(bed: Bed) -> None:
     assert not response["allowed"]
     assert response["status"]["code"] == 409
     assert response["status"]["message"] == (
-        "node n1 has not the room (cpu: 1000 needed, 0 left): other pods are being bound to it by koord"
+        "node n1 has not the room (cpu: 1000 needed, 0 left): what koord is binding to it counts, too"
     )
     assert await bed.cpu("n1") == (0, 2000)
     assert (await bed.ask(theirs, "n2"))["allowed"], "its scheduler tries elsewhere"
@@ -166,7 +168,42 @@ async def test_a_dry_run_and_what_the_server_refuses_itself_hold_nothing(bed: Be
 async def test_a_node_that_the_ledger_does_not_know_is_refused(bed: Bed) -> None:
     response = await bed.ask(await bed.kube.pod("theirs"), "n3")
     assert not response["allowed"]
-    assert response["status"]["message"].startswith("node n3 has not the room (")
+    assert response["status"]["message"].startswith(
+        "node n3 has not the room (the ledger of koord does not know the node"
+    )
+
+
+async def test_the_pod_is_told_what_was_refused_and_every_outcome_is_counted(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[EventNote] = []
+    bed.foreign.lead(Advancer(bed.asking, await bed.asking.lead("gateway")), lambda note, now: told.append(note))
+    before = {verdict: _counted(verdict) for verdict in ("claimed", "passed", "refused", "not judged", "late")}
+    first, second = [await bed.kube.pod(name) for name in ("first", "second")]
+    for pod in (first, first):  # claimed, and then there is nothing more to claim
+        assert (await bed.ask(pod, "n1"))["allowed"]
+    assert (await bed.take(await bed.kube.pod("ours"), "n1")).status == "ok"
+    refused = (await bed.ask(second, "n1"))["status"]["message"]
+    assert "node n1" in refused and "cpu: 1000 needed, 0 left" in refused
+    [note] = told
+    assert (note.note, note.reason, note.type) == (refused, "BindingRefused", "Warning")
+    assert (note.target.name, note.target.uid) == ("second", second["metadata"]["uid"])
+    await bed.observer.shut(bed.epoch)
+    closed = await bed.ask(second, "n2", required=True)
+    assert closed["status"]["message"] == (
+        "node n2: the ledger of koord cannot say what is taken (it is closed: being rebuilt); try again"
+    )
+    monkeypatch.setattr("koord.gateway.foreign.ANSWER_S", 0.0)
+    late = await bed.ask(second, "n2", required=True)
+    assert "(no answer in 0 s)" in late["status"]["message"]
+    await until(lambda: not bed.foreign._late, "the late answer came")
+    counted = {verdict: _counted(verdict) - count for verdict, count in before.items()}
+    assert counted == {"claimed": 1, "passed": 1, "refused": 1, "not judged": 2, "late": 1}
+    assert told == [note], "what cannot be judged says nothing about the pod"
+
+
+def _counted(verdict: str) -> float:
+    return float(metrics.FOREIGN.labels(verdict)._value.get())
 
 
 async def test_a_closed_ledger_stops_nobody_unless_required(bed: Bed) -> None:

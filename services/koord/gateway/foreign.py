@@ -13,14 +13,15 @@ another scheduler must not stand still because koord does; unless it is required
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from koord.accounting.requests import pod_request
 from koord.accounting.takes import pod_takes
-from koord.contracts.decisions import ClaimRef
+from koord.contracts.decisions import ClaimRef, EventNote, ObjectRef
 from koord.gateway import metrics
 from koord.gateway.access import AccessError
 from koord.gateway.advancing import Advancer
@@ -110,7 +111,15 @@ class _Held(NamedTuple):
 _review = msgspec.json.Decoder(_Review)
 _pod = msgspec.json.Decoder(Pod)
 _ALLOWED: Final = Verdict(True)
-_NOT_JUDGED: Final = Verdict(False, "the ledger of koord cannot say what is taken; try again", judged=False)
+_STATUS: Final = {
+    "closed": "it is closed: being rebuilt",
+    "epoch": "it was rebuilt just now",
+    "busy": "it has another record of the pod",
+}
+
+
+def _not_judged(node: str, why: str) -> Verdict:
+    return Verdict(False, f"node {node}: the ledger of koord cannot say what is taken ({why}); try again", judged=False)
 
 
 class ForeignBindings:
@@ -121,11 +130,12 @@ class ForeignBindings:
         self._ledger = ledger
         self._numbers = itertools.count(1)
         self._advancer: Advancer | None = None
+        self._tell: Callable[[EventNote, float], None] | None = None
         self._late: set[asyncio.Task[Verdict]] = set()
 
-    def lead(self, advancer: Advancer | None) -> None:
-        """Judge from now on under this term's epoch; None: the term is over."""
-        self._advancer = advancer
+    def lead(self, advancer: Advancer | None, tell: Callable[[EventNote, float], None] | None = None) -> None:
+        """Judge from now on under this term's epoch, and ``tell`` pods what they were refused; None: it is over."""
+        self._advancer, self._tell = advancer, tell
 
     async def close(self) -> None:
         """End what is still being judged."""
@@ -141,8 +151,6 @@ class ForeignBindings:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise ValueError(f"AdmissionReview: {error}") from error
         verdict = await self._in_time(request, required)
-        if not verdict.judged:
-            metrics.FOREIGN.labels("not judged").inc()
         allowed = verdict.allowed or not (verdict.judged or required)
         response: dict[str, object] = {"uid": request.uid, "allowed": allowed}
         if not allowed:
@@ -162,7 +170,8 @@ class ForeignBindings:
             task = asyncio.create_task(self._give_back(judging), name="gateway-foreign-late")
             self._late.add(task)
             task.add_done_callback(self._late.discard)
-        return _NOT_JUDGED
+        metrics.FOREIGN.labels("late").inc()
+        return _not_judged(_node(request), f"no answer in {ANSWER_S:g} s")
 
     async def _give_back(self, judging: "asyncio.Task[Verdict]") -> Verdict:
         verdict = await judging
@@ -175,7 +184,7 @@ class ForeignBindings:
 
     async def _judge(self, request: _Request, required: bool) -> Verdict:
         try:
-            return await self._verdict(request, required)
+            verdict = await self._verdict(request, required)
         except (
             AccessError,
             ApiUnavailable,
@@ -185,7 +194,12 @@ class ForeignBindings:
             msgspec.MsgspecError,
         ) as error:
             log.warning("a foreign Binding is not judged", pod=f"{request.namespace}/{request.name}", error=str(error))
-            return _NOT_JUDGED
+            verdict = _not_judged(_node(request), _trouble(error))
+        if not verdict.judged:
+            metrics.FOREIGN.labels("not judged").inc()
+        elif verdict is _ALLOWED:
+            metrics.FOREIGN.labels("passed").inc()
+        return verdict
 
     async def _verdict(self, request: _Request, required: bool) -> Verdict:
         binding = request.object or _Binding()
@@ -208,21 +222,21 @@ class ForeignBindings:
     async def _claim(self, member: Member, priority: int, required: bool, *, again: bool = True) -> Verdict:
         advancer = self._advancer
         if advancer is None:
-            return _NOT_JUDGED  # a registration of an earlier term: whoever leads now replaces it
+            # A registration of an earlier term: whoever leads now replaces it.
+            return _not_judged(member.node, "the gateway that was asked does not lead")
         claim = ClaimRequest(f"{self._ledger.incarnation}-{next(self._numbers)}", (member,), priority=priority)
         [claimed] = await self._ledger.claim([claim])
         if claimed.status == "conflict":
-            metrics.FOREIGN.labels("refused").inc()
-            return Verdict(False, _why(member.node, claimed.shorts))
+            return self._refused(member, _why(member.node, claimed.shorts))
         if claimed.status == "busy" and again:
             return await self._busy(member, priority, required)
         if claimed.status != "ok":
-            return _NOT_JUDGED
+            return _not_judged(member.node, _STATUS.get(claimed.status, claimed.status))
         spent = ClaimRef(claim.id, claimed.token, claimed.epoch)
         advanced = await advancer.advance(spent, FOREIGN + claim.id, (member.uid,))
         if advanced.status != "ok" or member.uid in advanced.gone:
             await self._ledger.release([Release(claim.id, claimed.token)])
-            return _NOT_JUDGED
+            return _not_judged(member.node, "the claim ended at once, or a newer gateway leads")
         metrics.FOREIGN.labels("claimed").inc()
         return Verdict(True, held=_Held(claim.id, claimed.token, member.uid))
 
@@ -236,12 +250,21 @@ class ForeignBindings:
             return _ALLOWED  # it is bound, which the server knows; or its room is held already
         message = f"pod {member.namespace}/{member.name} may still be bound to node {record.node}; try again"
         if required or record.state == "HELD" or not record.decision.startswith(FOREIGN):
-            metrics.FOREIGN.labels("refused").inc()
-            return Verdict(False, message)
+            return self._refused(member, message)
         # Its scheduler would not ask for another node if it did not take the last try for failed. Only in the rare case
         # that it is mistaken (an answer that was lost) the pod ends up where nothing is held for it.
         await self._release(_Held(record.claim, record.token, record.uid))
         return await self._claim(member, priority, required, again=False)
+
+    def _refused(self, member: Member, message: str) -> Verdict:
+        metrics.FOREIGN.labels("refused").inc()
+        if self._tell is not None:
+            target = ObjectRef(PODS.token, member.namespace, member.name, member.uid)
+            note = EventNote(
+                target, PODS.kind, PODS.api_version, "Warning", "BindingRefused", message, "Binding", "koord-gateway"
+            )
+            self._tell(note, time.time())
+        return Verdict(False, message)
 
     async def _release(self, held: _Held) -> None:
         if self._advancer is not None:
@@ -249,7 +272,26 @@ class ForeignBindings:
             await self._ledger.release([Release(held.claim, held.token, (held.uid,), "gateway", epoch)])
 
 
+def _trouble(error: Exception) -> str:
+    """What may be told to who binds: no addresses; the log has the rest."""
+    if isinstance(error, LedgerUnavailable | LedgerRefused):
+        return "it cannot be reached" if isinstance(error, LedgerUnavailable) else "it refuses the question"
+    if isinstance(error, AccessError | ApiUnavailable):
+        return "koord cannot read the pod"
+    return "koord cannot make out what the pod asks for"
+
+
+def _node(request: _Request) -> str:
+    return request.object.target.name if request.object is not None else ""
+
+
 def _why(node: str, shorts: Sequence[Short]) -> str:
-    parts = [f"{short.key}: {short.needed} needed, {short.available} left" for short in shorts if short.key]
-    detail = "; ".join(parts) or "the node is not known yet"
-    return f"node {node} has not the room ({detail}): other pods are being bound to it by koord"
+    """Amounts as the ledger counts them: thousandths of a cpu, bytes, pieces."""
+    parts = [
+        f"{short.key}: {short.needed} needed, {short.available} left"
+        + (", the rest is kept for a pod that was nominated" if short.kind == "nomination" else "")
+        for short in shorts
+        if short.key
+    ]
+    detail = "; ".join(parts) or "the ledger of koord does not know the node, or it is going away"
+    return f"node {node} has not the room ({detail}): what koord is binding to it counts, too"

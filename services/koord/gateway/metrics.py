@@ -18,7 +18,11 @@ PRECONDITIONS = gauge(
     "koord_gateway_binding_preconditions",
     "Whether the API server honours preconditions of Bindings: 1 yes, 0 no (one scheduler binds), -1 unknown.",
 )
-FOREIGN = counter("koord_gateway_foreign_bindings", "Bindings of other schedulers asked about.", ("verdict",))
+FOREIGN = counter(
+    "koord_gateway_foreign_bindings",
+    "Bindings of other schedulers asked about: claimed, passed (nothing to claim), refused, not judged, late.",
+    ("verdict",),
+)
 BARRIERS = counter("koord_gateway_barriers", "Barriers before a rebuild of the ledger.")
 BARRIER_SECONDS = histogram("koord_gateway_barrier_seconds", "One barrier.")
 COMPARED = counter(

@@ -165,7 +165,7 @@ class Session:
 
         try:
             if self._foreign is not None:
-                self._foreign.lead(advancer)
+                self._foreign.lead(advancer, events.add)
             # Without a leader of JetStream's there is no consumer, but decisions may come past it already.
             consumer.look_past()
             taking = asyncio.create_task(take(), name="gateway-queue")
