@@ -14,6 +14,7 @@ from koord.kube.resources import (
     JOBS,
     LEASES,
     NAMESPACES,
+    NODE_METRICS,
     PODS,
     PYTORCHJOBS,
     QUEUE_UNITS,
@@ -27,8 +28,11 @@ from koord.kube.resources import (
 from tests.deploy.manifests import Manifest, base
 
 JOB_KINDS = (JOBS, TFJOBS, PYTORCHJOBS, RAYJOBS, RAYCLUSTERS)
-STATUS_PATCHED = {("scheduler", PODS.token)} | {("queue", one.token) for one in (QUEUES, QUEUE_UNITS, *JOB_KINDS)}
-"""Whose status who patches: the queue service that of jobs, queues and units, the scheduler that of pods."""
+STATUS_PATCHED = {("scheduler", PODS.token), ("manager", NODE_METRICS.token)} | {
+    ("queue", one.token) for one in (QUEUES, QUEUE_UNITS, *JOB_KINDS)
+}
+"""Whose status who patches: the queue service that of jobs, queues and units, the scheduler that of pods, the manager
+that of NodeMetrics."""
 
 WEBHOOKS = ("admissionregistration.k8s.io", "validatingwebhookconfigurations")
 

@@ -7,12 +7,13 @@ import pytest
 
 from koord.contracts.decisions import Bind, BindMember, ClaimRef, Create, Decision, Delete, Evict, ObjectRef, Patch
 from koord.gateway.allow import Rejected, check
-from koord.kube.resources import ELASTIC_QUOTA_PROFILES, JOBS, NODES, PODS, QUEUE_UNITS, QUEUES
+from koord.kube.resources import ELASTIC_QUOTA_PROFILES, JOBS, NODE_METRICS, NODES, PODS, QUEUE_UNITS, QUEUES
 
 CLAIM = ClaimRef("c", 1, 1)
 POD = ObjectRef(PODS.token, "default", "a", uid="u")
 SECRET = ObjectRef("secrets_core", "default", "s")
 UNIT = ObjectRef(QUEUE_UNITS.token, "default", "a", uid="u")
+METRIC = ObjectRef(NODE_METRICS.token, "", "node-1")
 
 
 def bind(**changes: Any) -> Bind:
@@ -30,6 +31,9 @@ def bind(**changes: Any) -> Bind:
         ("queue", "patch", Patch("p", ObjectRef(JOBS.token, "default", "a"), b"{}")),
         ("queue", "delete", Delete("d", ObjectRef(QUEUES.token, "koord", "q", uid="u"))),
         ("quota", "evict", Evict("e", POD)),
+        ("manager", "create", Create("c", NODE_METRICS.token, "", "node-1", b"{}")),
+        ("manager", "patch", Patch("p", METRIC, b"{}")),
+        ("manager", "patch", Patch("p", METRIC, b"{}", subresource="status", lane="metric")),
         ("quota", "patch", Patch("p", ObjectRef(ELASTIC_QUOTA_PROFILES.token, "default", "p"), b"{}")),
     ],
 )
@@ -43,6 +47,11 @@ def test_allowed(service: str, kind: str, decision: Decision) -> None:
         ("queue", "bind", bind(), "not allowed: queue may not bind pods"),
         ("scheduler", "patch", Patch("p", UNIT, b"{}"), "scheduler may not patch queueunits_scheduling_x-k8s_io"),
         ("scheduler", "delete", Delete("d", POD), "scheduler may not delete pods_core"),
+        ("scheduler", "patch", Patch("p", METRIC, b"{}"), "scheduler may not patch nodemetrics_slo_koordinator_sh"),
+        ("manager", "patch", Patch("p", POD, b"{}"), "manager may not patch pods_core"),
+        ("manager", "delete", Delete("d", METRIC), "manager may not delete nodemetrics_slo_koordinator_sh"),
+        ("manager", "patch", Patch("p", METRIC, b"[]", patch="json", lane="metric"), "node-1: lane: metric is not for"),
+        ("queue", "patch", Patch("p", UNIT, b"{}", claim=CLAIM, lane="metric"), "lane: metric is not for a claim"),
         ("quota", "patch", Patch("p", ObjectRef(NODES.token, "", "n"), b"{}"), "quota may not patch nodes_core"),
         ("queue", "evict", Evict("e", POD), "queue may not evict"),
         (

@@ -24,6 +24,7 @@ from koord.gateway.executor import Executor
 from koord.gateway.lanes import Lanes
 from koord.gateway.objects import read_object
 from koord.gateway.podindex import PodIndex
+from koord.gateway.reports import ReportWriter
 from koord.gateway.settling import Settler
 from koord.gateway.writes import Writer
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_DISRUPTION_BUDGETS, POD_GROUPS, PODS, QUEUE_UNITS, Resource
@@ -194,6 +195,7 @@ class Gateway:
             writer,
             ClaimedPatcher(api, writer, advancer, self.ledger, epoch, lambda answer, claim: None),
             EventRecorder(api, lambda: True),
+            ReportWriter(writer.patch, lambda: True),
             lanes,
             spans,
         )

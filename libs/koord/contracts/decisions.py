@@ -9,7 +9,12 @@ from typing import Final, Literal
 
 import msgspec
 
-Lane = Literal["bind", "status", "event"]
+Lane = Literal["bind", "status", "event", "metric"]
+"""What goes first. ``metric`` is for reports of which only the newest of an object counts: best effort, as Events.
+
+Each names all that it has to say: a newer one replaces one that waits, and one that cannot be written soon is left out
+(both ``conflict``). A gateway that is older than this lane rejects it: upgrade the gateway first.
+"""
 
 
 class ClaimRef(msgspec.Struct, frozen=True):

@@ -50,6 +50,7 @@ QUEUE_UNITS = Resource("scheduling.x-k8s.io", "v1alpha1", "queueunits", "QueueUn
 ELASTIC_QUOTAS = Resource("scheduling.sigs.k8s.io", "v1alpha1", "elasticquotas", "ElasticQuota")
 ELASTIC_QUOTA_PROFILES = Resource("quota.koordinator.sh", "v1alpha1", "elasticquotaprofiles", "ElasticQuotaProfile")
 POD_GROUPS = Resource("scheduling.sigs.k8s.io", "v1alpha1", "podgroups", "PodGroup")
+NODE_METRICS = Resource("slo.koordinator.sh", "v1alpha1", "nodemetrics", "NodeMetric", namespaced=False)
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 
 ALL: tuple[Resource, ...] = (
@@ -70,6 +71,7 @@ ALL: tuple[Resource, ...] = (
     ELASTIC_QUOTAS,
     ELASTIC_QUOTA_PROFILES,
     POD_GROUPS,
+    NODE_METRICS,
     CRDS,
 )
 
@@ -91,5 +93,6 @@ WATCHED: tuple[Resource, ...] = (
     PYTORCHJOBS,
     RAYJOBS,
     RAYCLUSTERS,
+    NODE_METRICS,
 )
 """What the gateway lists and watches by default. Events are written, never watched; Leases and CRDs neither."""

@@ -16,6 +16,7 @@ from koord.kube.resources import (
     ELASTIC_QUOTAS,
     JOBS,
     NAMESPACES,
+    NODE_METRICS,
     POD_GROUPS,
     PODS,
     PYTORCHJOBS,
@@ -44,6 +45,8 @@ ALLOWED: Mapping[tuple[str, str], frozenset[str]] = {
     ("quota", "create"): _tokens(ELASTIC_QUOTAS, NAMESPACES),
     ("quota", "patch"): _tokens(ELASTIC_QUOTAS, ELASTIC_QUOTA_PROFILES),
     ("quota", "evict"): _tokens(PODS),
+    ("manager", "create"): _tokens(NODE_METRICS),
+    ("manager", "patch"): _tokens(NODE_METRICS),
 }
 """Events may be recorded by every service on every object; they are best effort and limited in rate."""
 
@@ -76,6 +79,11 @@ def check(service: str, kind: str, decision: Decision) -> None:
     _check_resource(service, kind, target)
     if isinstance(decision, Patch) and decision.subresource not in _SUBRESOURCES:
         raise Rejected("invalid", f"{describe(target)}: subresource: {decision.subresource!r} is not status or scale")
+    if isinstance(decision, Patch) and decision.lane == "metric" and (decision.claim or decision.patch == "json"):
+        what = "a claim" if decision.claim else "a JSON patch"
+        raise Rejected(
+            "invalid", f"{describe(target)}: lane: metric is not for {what}: it may be left out or come late"
+        )
     if isinstance(decision, Delete) and not target.uid:
         raise Rejected("invalid", f"{describe(target)}: target.uid: required, so that a successor survives")
 

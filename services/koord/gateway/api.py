@@ -9,7 +9,7 @@ from prometheus_client import Counter
 
 from koord.gateway import metrics
 from koord.gateway.access import AccessError, ApiAccess
-from koord.gateway.lanes import LANES
+from koord.gateway.lanes import EVENT, LANE_NAMES
 from koord.gateway.leanclient import JSON, LeanClient, NotSent, OutcomeUnknown, Response
 from koord.gateway.objects import Brief, ObjectError, read_object
 from koord.kube.resources import PODS, Resource
@@ -62,10 +62,11 @@ class Api:
         self, verb: Verb, path: str, body: bytes = b"", content_type: str = JSON, *, lane: int = 0
     ) -> Response:
         """One request, not repeated (but for a 401 after renewing credentials). Raises NotSent or OutcomeUnknown."""
+        rank = min(lane, EVENT)
         try:
-            answer = await self._client.request(_METHODS[verb], path, body, content_type, lane=lane)
+            answer = await self._client.request(_METHODS[verb], path, body, content_type, lane=rank)
             if answer.status == 401 and self._access.renewable and await self._access.renew():
-                answer = await self._client.request(_METHODS[verb], path, body, content_type, lane=lane)
+                answer = await self._client.request(_METHODS[verb], path, body, content_type, lane=rank)
         except NotSent:
             self._count(verb, 0, lane)
             raise
@@ -140,5 +141,5 @@ class Api:
         made = self._counters.get(key)
         if made is None:
             code = {0: "not sent", -1: "unknown"}.get(status, str(status))
-            made = self._counters[key] = metrics.REQUESTS.labels(verb, code, LANES[lane])
+            made = self._counters[key] = metrics.REQUESTS.labels(verb, code, LANE_NAMES[lane])
         made.inc()

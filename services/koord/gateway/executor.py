@@ -11,7 +11,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from prometheus_client import Counter
 
@@ -25,9 +25,10 @@ from koord.gateway.api import ApiUnavailable
 from koord.gateway.binding import Binder, NotLeading, TryLater
 from koord.gateway.claimedpatch import ClaimedPatcher
 from koord.gateway.events import EventRecorder
-from koord.gateway.lanes import BIND, EVENT, LANES, STATUS, Key, Lanes, Work
+from koord.gateway.lanes import BIND, EVENT, LANE_NAMES, LANES, METRIC, STATUS, Key, Lanes, Work
 from koord.gateway.leanclient import RequestFailed
 from koord.gateway.remembered import Remembered
+from koord.gateway.reports import Report, ReportWriter
 from koord.gateway.settling import claim_of
 from koord.gateway.writes import Writer
 from koord.kube.resources import PODS
@@ -81,6 +82,7 @@ class Executor:
         writer: Writer,
         claimed: ClaimedPatcher,
         events: EventRecorder,
+        reports: ReportWriter,
         lanes: Lanes,
         spans: Spans,
         *,
@@ -92,6 +94,7 @@ class Executor:
         self._writer = writer
         self._claimed = claimed
         self._events = events
+        self._reports = reports
         self._lanes = lanes
         self._spans = spans
         self._backlog = backlog
@@ -131,8 +134,8 @@ class Executor:
     def take(self, delivery: Delivery) -> None:
         """Take one delivery; everything else happens behind it."""
         decision = delivery.decision
-        if not delivery.settles and (decision is None or isinstance(decision, RecordEvents)):
-            return  # the queue's own copy is soon enough; Events would be counted twice
+        if not delivery.settles and (decision is None or isinstance(decision, RecordEvents) or _is_report(decision)):
+            return  # the queue's own copy is soon enough; Events would be counted twice, reports become old
         if decision is None:
             self._unreadable(delivery)
             return
@@ -152,6 +155,11 @@ class Executor:
         if done is not None:
             if delivery.settles:  # of several live copies none needs an answer of its own
                 self._finish(delivery, decision, done)
+            return
+        if _is_report(decision):
+            # As Events: best effort by contract, and what waits must not hold up the queue.
+            self._reports.add(Report(decision, delivery.service, delivery.trace, self._reported))
+            delivery.ack()
             return
         job = self._in_hand.get(decision.id)
         if job is not None:
@@ -179,6 +187,7 @@ class Executor:
             for lane, name in enumerate(LANES):
                 waiting = self._lanes.depth(lane) + (self._events.depth if lane == EVENT else 0)
                 metrics.LANE_DEPTH.labels(name).set(waiting)
+            metrics.LANE_DEPTH.labels(LANE_NAMES[METRIC]).set(self._reports.depth)
             metrics.RUNNING.set(self._lanes.running)
 
     async def drain(self, timeout_s: float) -> None:
@@ -271,28 +280,40 @@ class Executor:
 
     def _finish(self, delivery: Delivery, decision: Decision, result: Result, job: _Job | None = None) -> None:
         kind = delivery.kind
-        key = (delivery.service, kind, result.outcome)
-        made = self._counters.get(key)
-        if made is None:
-            made = self._counters[key] = metrics.DECISIONS.labels(*key)
-        made.inc()
+        self._count(delivery.service, kind, result)
         trace = job.trace if job is not None else delivery.trace
         if job is not None and isinstance(decision, Bind):
             metrics.BIND_SECONDS.observe(time.monotonic() - job.since_s)
         elif job is not None and trace is not None:
-            attributes = {"object": describe(_target(decision)), "outcome": result.outcome}
-            error = None if result.outcome == "done" else result.reason
-            self._spans.record(
-                f"gateway.{kind}",
-                parent=trace,
-                start_ns=job.since_ns,
-                end_ns=time.time_ns(),
-                attributes=attributes,
-                error=error,
-            )
+            self._record(kind, trace, job.since_ns, decision, result)
         # That a pod is bound its author sees in the state: this answer may wait for others to go along with.
         self._tell(delivery.service, result, trace, now=not (isinstance(decision, Bind) and result.outcome == "done"))
         delivery.ack()
+
+    def _reported(self, report: Report, result: Result) -> None:
+        """A report was written, or not; it was acknowledged when it came."""
+        self._remembered.put(result, time.monotonic())
+        self._count(report.service, "patch", result)
+        if report.trace is not None:
+            self._record("patch", report.trace, report.since_ns, report.decision, result)
+        self._tell(report.service, result, report.trace, now=False)
+
+    def _count(self, service: str, kind: str, result: Result) -> None:
+        key = (service, kind, result.outcome)
+        made = self._counters.get(key)
+        if made is None:
+            made = self._counters[key] = metrics.DECISIONS.labels(*key)
+        made.inc()
+
+    def _record(self, kind: str, trace: TraceContext, since_ns: int, decision: Decision, result: Result) -> None:
+        self._spans.record(
+            f"gateway.{kind}",
+            parent=trace,
+            start_ns=since_ns,
+            end_ns=time.time_ns(),
+            attributes={"object": describe(_target(decision)), "outcome": result.outcome},
+            error=None if result.outcome == "done" else result.reason,
+        )
 
     def _tell(self, service: str, result: Result, trace: TraceContext | None, *, now: bool = True) -> None:
         """A result is a hint: one that cannot be sent, as it names things too long to travel, holds up nothing."""
@@ -311,6 +332,10 @@ class Executor:
         result = Result(_peek_id(delivery.body), "rejected", reason)
         self._tell(delivery.service or "unknown", result, delivery.trace)
         delivery.term(f"unreadable: {delivery.error}"[:120])
+
+
+def _is_report(decision: Decision) -> TypeGuard[Patch]:
+    return isinstance(decision, Patch) and decision.lane == "metric"
 
 
 def _lane(decision: Decision) -> int:

@@ -14,6 +14,10 @@ from collections.abc import Callable, Sequence
 
 BIND, STATUS, EVENT = 0, 1, 2
 LANES = ("bind", "status", "event")
+METRIC = 3
+LANE_NAMES = (*LANES, "metric")
+"""As decisions and metrics name them. ``metric`` has what ``event`` has of places and connections; its decisions wait
+elsewhere (:mod:`koord.gateway.reports`)."""
 
 Key = tuple[str, str, str]
 """Resource token, namespace, name."""

@@ -12,6 +12,11 @@ WATCH_EVENTS = counter("koord_gateway_watch_events", "Lines of watches received.
 RELISTS = counter("koord_gateway_relists", "Lists made, the first one included.", ("resource",))
 BAD_OBJECTS = counter("koord_gateway_unreadable_objects", "Objects and watch lines left out.", ("resource",))
 EVENTS_DROPPED = counter("koord_gateway_events_dropped", "Kubernetes Events not recorded.", ("reason",))
+REPORTS_DROPPED = counter(
+    "koord_gateway_reports_dropped",
+    "Patches of lane metric not written: a newer one came, no room, no answer.",
+    ("reason",),
+)
 EVENTS_WRITTEN = counter("koord_gateway_events_written", "Kubernetes Events created or counted up.", ("verb",))
 LEADER = gauge("koord_gateway_leader", "1 while this process leads.")
 PRECONDITIONS = gauge(

@@ -38,6 +38,7 @@ from koord.gateway.lanes import Lanes
 from koord.gateway.leanclient import RequestFailed
 from koord.gateway.ledgerlease import LedgerLease
 from koord.gateway.livemark import LiveMark
+from koord.gateway.reports import ReportWriter
 from koord.gateway.settings import GatewaySettings
 from koord.gateway.settling import Settler, claim_of
 from koord.gateway.writes import Writer
@@ -119,6 +120,7 @@ class Session:
             self._api, lambda: lanes.total > 0, backlog=settings.events_backlog, per_s=settings.events_per_s
         )
         writer = Writer(self._api)
+        reports = ReportWriter(writer.patch, lambda: lanes.total > 0)
         consumer = DecisionConsumer(self._bus, CONSUMER, live=self._live)
         mark = LiveMark(LedgerLease(self._api, settings.lease_namespace))
         binder = Binder(
@@ -131,6 +133,7 @@ class Session:
             writer,
             ClaimedPatcher(self._api, writer, advancer, self._ledger, epoch, self._released),
             events,
+            reports,
             lanes,
             self._spans,
             backlog=settings.backlog,
@@ -172,6 +175,7 @@ class Session:
             beside += (
                 taking,
                 asyncio.create_task(events.run(), name="gateway-events"),
+                asyncio.create_task(reports.run(), name="gateway-reports"),
                 asyncio.create_task(executor.keep_in_progress(), name="gateway-progress"),
                 asyncio.create_task(self._pull(consumer, executor, mark), name="gateway-pull"),
                 asyncio.create_task(executor.not_leading.wait(), name="gateway-fenced"),

@@ -14,7 +14,7 @@ from koord.contracts.decisions import Create, Delete, Evict, ObjectRef, Patch
 from koord.contracts.results import Result
 from koord.gateway.allow import Rejected, describe, safe_name
 from koord.gateway.api import PATCH_TYPES, Api
-from koord.gateway.lanes import BIND, LANES, STATUS
+from koord.gateway.lanes import BIND, LANE_NAMES, STATUS
 from koord.gateway.leanclient import Response
 from koord.gateway.objects import ApiStatus, read_status
 from koord.gateway.patching import holds, with_preconditions
@@ -82,7 +82,7 @@ class Writer:
         path = resource.path(target.namespace, target.name, decision.subresource)
         if decision.patch == "apply":
             path = f"{path}?{urlencode({'fieldManager': f'koord-{service}', 'force': 'true'})}"
-        lane = LANES.index(decision.lane)
+        lane = LANE_NAMES.index(decision.lane)
         for _ in range(5):
             answer = await self._api.call("patch", path, body, PATCH_TYPES[decision.patch], lane=lane, unsure=unsure)
             if answer.status in (200, 201):
