@@ -6,6 +6,8 @@ binding needs to be seen, stands in docs/compatibility.md.
 
 import asyncio
 import json
+import os
+import signal
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ import pytest
 
 from koord.cli.api import connect
 from koord.cli.demo.history import Change, decode
+from koord.localcluster.clusterapi import ApiError
 from koord.localcluster.httpapi import HttpClusterApi
 from tests.integration.exactly_once import until
-from tests.realcluster.fixtures import MakeControlPlane
+from tests.realcluster.fixtures import Kubectl, MakeControlPlane
 from tests.realcluster.koord import READABLE, koord_up, stored_history
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -27,6 +30,7 @@ ROOM = NODES * CPUS
 PODS = ROOM // 2 + 60
 """Of each scheduler: together more than there is room for, also when dozens found no room and have failed."""
 SCHEDULERS = ("koord-scheduler", "default-scheduler")
+WEBHOOKS = "validatingwebhookconfigurations.admissionregistration.k8s.io"
 
 
 def node(number: int) -> dict[str, Any]:
@@ -81,6 +85,9 @@ async def test_two_schedulers_on_the_same_nodes(
             await until(lambda: _all_taken(api), 120)
     finally:
         await asyncio.to_thread(up.stop)
+    async with await connect(str(plane.kubeconfig)) as api:
+        hooks, _ = await api.list(WEBHOOKS)
+        assert hooks == [], "a tidy end withdraws the registration"
     changes = await stored_history(plane)
     races, running = replay(changes)
     with capsys.disabled():
@@ -89,6 +96,76 @@ async def test_two_schedulers_on_the_same_nodes(
     if bindings == "require":
         assert not races
     assert running == {f"small-{number:03d}": CPUS for number in range(NODES)}
+
+
+@pytest.mark.since("1.28", "the gateway asks who it is, and webhooks have match conditions")
+async def test_the_way_out_when_koord_is_gone_for_good(make_control_plane: MakeControlPlane, tmp_path: Path) -> None:
+    """docs/deployment.md, "Before you remove koord": with `require` and no koord nobody binds, until its webhook goes.
+
+    What waited is bound then without anybody's help, and what is spared never waits.
+    """
+    config = tmp_path / "settings.yaml"
+    config.write_text("gateway: {foreign_bindings: require}\n")
+    plane = await make_control_plane()
+    await plane.start_controller_manager()
+    await plane.start_scheduler()
+    kubectl = Kubectl(plane.kubeconfig)
+    arguments = ("--nodes", "1", "--operators", "none", "--config", str(config))
+    up = await asyncio.to_thread(koord_up, tmp_path, plane, *arguments)
+    # Not the administrator of `koord up`: who the gateway is, is not asked about.
+    other = plane.kubeconfig_for("somebody", ["system:masters"])
+    async with await connect(str(plane.kubeconfig)) as api, await connect(str(other)) as somebody:
+
+        async def is_bound(name: str, namespace: str = "default") -> bool:
+            return bool((await api.get("pods", namespace, name))["spec"].get("nodeName"))
+
+        async def make(name: str, namespace: str = "default") -> None:
+            item = pod("default-scheduler", 0)
+            item["metadata"] = {"name": name, "namespace": namespace}
+            del item["spec"]["nodeSelector"]
+            item["spec"]["tolerations"] = [{"operator": "Exists"}]  # nobody says that the node is well any more
+            await api.create("pods", namespace, item)
+
+        try:
+            await until(lambda: _asked(api), 60)
+            await make("with-koord")
+            await until(lambda: is_bound("with-koord"), 60)
+            too_much = pod("nobody", 1)
+            del too_much["spec"]["nodeSelector"]
+            too_much["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1000"
+            await api.create("pods", "default", too_much)
+            said = await _refusal(somebody, "nobody-001")
+            assert "node node-00001 has not the room (cpu: 1000000 needed, " in said, said
+            await until(lambda: _is_told(api, "nobody-001"), 60)
+        finally:
+            os.kill(up.process.pid, signal.SIGKILL)  # and all that it started: nobody ends tidily
+            await asyncio.to_thread(up.process.wait)
+            await asyncio.to_thread(up.stop)
+        await make("spared", "kube-system")
+        await make("without-koord")
+        await until(lambda: is_bound("spared", "kube-system"), 60)
+        assert "failed calling webhook" in await _refusal(somebody, "without-koord")
+        assert not await is_bound("without-koord")
+        # The steps of the page, word by word.
+        found = await kubectl("get", "validatingwebhookconfiguration", "koord-foreign-bindings")
+        assert "koord-foreign-bindings" in found
+        await kubectl("delete", "validatingwebhookconfiguration", "koord-foreign-bindings")
+        await until(lambda: is_bound("without-koord"), 120)
+
+
+async def _refusal(api: HttpClusterApi, name: str) -> str:
+    """What the API server says to somebody who binds a pod of `default` to the fake node."""
+    meta, target = {"name": name, "namespace": "default"}, {"apiVersion": "v1", "kind": "Node", "name": "node-00001"}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
+    with pytest.raises(ApiError) as refused:
+        await api.create_at(f"/api/v1/namespaces/default/pods/{name}/binding", body)
+    return str(refused.value)
+
+
+async def _is_told(api: HttpClusterApi, name: str) -> bool:
+    events, _ = await api.list("events", "default")
+    told = [event for event in events if event["involvedObject"]["name"] == name]
+    return [event["reason"] for event in told] == ["BindingRefused"] and "cpu: 1000000 needed" in told[0]["message"]
 
 
 async def _all_ready(api: HttpClusterApi) -> bool:
@@ -101,7 +178,7 @@ async def _all_ready(api: HttpClusterApi) -> bool:
 
 
 async def _asked(api: HttpClusterApi) -> bool:
-    hooks, _ = await api.list("validatingwebhookconfigurations.admissionregistration.k8s.io")
+    hooks, _ = await api.list(WEBHOOKS)
     return [hook["metadata"]["name"] for hook in hooks] == ["koord-foreign-bindings"]
 
 
