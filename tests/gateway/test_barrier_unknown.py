@@ -15,7 +15,7 @@ import pytest
 
 from koord.bus.decisions import DecisionPublisher
 from koord.contracts.decisions import ClaimRef, Decision, ObjectRef, Patch
-from koord.gateway import unbound
+from koord.gateway import barrier, unbound
 from koord.gateway.access import ApiAccess
 from koord.gateway.api import Api
 from koord.gateway.leanclient import Response
@@ -143,6 +143,36 @@ async def test_who_has_led_for_long_does_not_know_either(made: Cluster, own_nats
     await made.is_right()
 
 
+async def test_a_server_that_stands_still_outlives_nothing(
+    made: Cluster, own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole wait passes while the API server works on nothing: what is in its socket is carried out afterwards."""
+    monkeypatch.setattr(barrier, "_AWAY_S", 0.1)
+    settings(made, 0.3)
+    pod = await made.kube.pod("b")
+    decision, before = made.decision(pod, await made.claim(pod)), await made.opened()
+    late = await die_with(made, decision, "scheduler", "/b/binding")
+    plain, thawed = made.wire, asyncio.Event()
+    frozen_s: list[float] = []
+
+    class Frozen(Wire):
+        async def _answer(self, method: str, path: str, body: bytes, content_type: str, lane: int) -> Response:
+            if method == "PATCH" and path.endswith("/pods/b") and not frozen_s:
+                frozen_s.append(time.monotonic())
+            if frozen_s:
+                await thawed.wait()
+            return await super()._answer(method, path, body, content_type, lane)
+
+    await lose(made, own_nats, "stream and Lease")
+    made.wire = Frozen(plain.client)
+    await made.follow_gateway()
+    await until(lambda: frozen_s and time.monotonic() > frozen_s[0] + 1.0, "the server to stand still for long", 60)
+    thawed.set()
+    await made.opened(before)
+    assert await late.arrive() == 409
+    await made.is_right()
+
+
 async def test_what_cannot_be_settled_is_waited_for(made: Cluster, own_nats: NatsServer) -> None:
     pod = await made.kube.pod("b")
     decision, before = made.decision(pod, await made.claim(pod)), await made.opened()
@@ -223,6 +253,8 @@ async def test_a_list_that_breaks_is_begun_again(api: Api, kube: Kube, monkeypat
             return await api.call(verb, path, *arguments, **named)
 
     breaking = Breaking()
-    _, refused = await settle_unbound(breaking)  # type: ignore[arg-type]
+    told: list[tuple[int, int]] = []
+    settled, refused = await settle_unbound(breaking, lambda done, of: told.append((done, of)))  # type: ignore[arg-type]
     assert (breaking.broken, refused) == (2, [])
+    assert settled >= 3 and told == [(done + 1, settled) for done in range(settled)], "how far it is"
     assert len(patched) == len(set(patched)) and {PODS.path(kube.namespace, name) for name in "abc"} <= set(patched)
