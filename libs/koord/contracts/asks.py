@@ -113,7 +113,8 @@ class RaiseBarrier(msgspec.Struct, frozen=True):
 
 
 class BarrierRaised(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far the barrier is: ``step`` is ``settling``, ``raising``, ``listing`` or ``done``.
+    """How far the barrier is: ``step`` is ``settling`` (and how far, in words), ``raising``, ``listing``
+    or ``done``.
 
     Once done: ``epoch`` is what the ledger may be opened under, ``id`` the mark that follows the lists in the state
     stream, ``role_epoch`` and ``incarnation`` those of the gateway, which a ledger that lost its data must know again.

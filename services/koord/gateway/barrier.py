@@ -43,6 +43,7 @@ QUEUE: Final = "koord.sh/decisions-stream"
 MAX_EPOCH: Final = 2**52
 """Numbers of the ledger are exact up to twice this."""
 _ANSWER_S: Final = 2.0
+_TELL_S: Final = 5.0
 _AT_A_TIME: Final = 64
 _AWAY_S: Final = 5.0
 """An API server that takes longer for one Lease did not work on anything just now."""
@@ -145,7 +146,11 @@ class Barrier:
                 self.step = "settling"
                 life = await persist(self._queue_made)
                 if not await self._guarantees.outlived():
-                    settled += await self._unknown(life)
+                    try:
+                        settled += await self._unknown(life)
+                    finally:
+                        self.step = "settling"
+                        metrics.UNSETTLED.set(0)
                 settled += await self._settle()
                 self.step = "raising"
                 epoch = await persist(partial(self._raise, question.epoch, life))
@@ -188,7 +193,7 @@ class Barrier:
             began = time.monotonic()
             try:
                 async with asyncio.timeout(left):
-                    settled, refused = await settle_unbound(self._api)
+                    settled, refused = await settle_unbound(self._api, self._progress())
                 break
             except TimeoutError:
                 asked = time.monotonic()
@@ -203,6 +208,20 @@ class Barrier:
             self._tell_refused(refused)
             await asyncio.sleep(max(0.0, left - (time.monotonic() - began)))
         return settled
+
+    def _progress(self) -> Callable[[int, int], None]:
+        """Tells now and then how far it is: of ten thousand pods it may take a minute."""
+        told_s = time.monotonic()
+
+        def tell(done: int, of: int) -> None:
+            nonlocal told_s
+            metrics.UNSETTLED.set(of - done)
+            self.step = f"settling, {done:,} of {of:,} unbound objects"
+            if time.monotonic() - told_s > _TELL_S:
+                told_s = time.monotonic()
+                log.warning("barrier: what an earlier gateway may have sent is being settled", done=done, of=of)
+
+        return tell
 
     def _lost(self, before: str, life: str) -> float:
         """How long requests of decisions that are not in this queue may still be under way: ``before`` is noted.

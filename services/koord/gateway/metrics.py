@@ -30,6 +30,7 @@ FOREIGN = counter(
 )
 BARRIERS = counter("koord_gateway_barriers", "Barriers before a rebuild of the ledger.")
 BARRIER_SECONDS = histogram("koord_gateway_barrier_seconds", "One barrier.")
+UNSETTLED = gauge("koord_gateway_barrier_unsettled", "Unbound objects that a barrier has yet to settle.")
 COMPARED = counter(
     "koord_gateway_stream_compared", "Times the state stream was read back: others wrote to it, or might have."
 )

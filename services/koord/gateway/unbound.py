@@ -10,7 +10,7 @@ has been spent since the ledger was closed.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 from urllib.parse import urlencode
@@ -66,55 +66,61 @@ _pod = msgspec.json.Decoder(_Pod)
 _unit = msgspec.json.Decoder(_Unit)
 
 
-async def settle_unbound(api: Api) -> tuple[int, list[str]]:
+async def settle_unbound(api: Api, on_progress: Callable[[int, int], None] | None = None) -> tuple[int, list[str]]:
     """Settle each pod without a node and each QueueUnit without admissions, by a consistent list of them.
 
     However long the API is away. Answers how many were settled, and in words which cannot be: requests for those have
-    to be waited out.
+    to be waited out. ``on_progress`` is told after each object how many are done, of how many.
     """
-    seen: set[str] = set()
+    targets: dict[str, tuple[Resource, _Meta]] = {}
+    unreadable: list[str] = []
     refused: list[str] = []
-    gate = asyncio.Semaphore(_AT_A_TIME)
+    for resource in (PODS, QUEUE_UNITS):
+        metas, words = await persist(partial(_listed, api, resource))
+        targets.update((meta.uid, (resource, meta)) for meta in metas)
+        unreadable += words
+    waiting = iter(targets.values())
+    done = 0
 
-    async def one(resource: Resource, meta: _Meta) -> None:
-        async with gate:
+    async def some() -> None:
+        nonlocal done
+        for resource, meta in waiting:
             try:
-                await persist(lambda: settle(api, resource, meta.namespace, meta.name, meta.uid))
+                await persist(partial(settle, api, resource, meta.namespace, meta.name, meta.uid))
             except Unsettleable as error:
                 refused.append(f"{resource.token} {meta.namespace}/{meta.name}: {error}")
+            done += 1
+            if on_progress is not None:
+                on_progress(done, len(targets))
 
-    async def all_of(resource: Resource) -> None:
-        unreadable: list[str] = []
-        async for page in _pages(api, resource, unreadable):
-            new = [meta for meta in page if meta.uid not in seen]
-            await asyncio.gather(*(one(resource, meta) for meta in new))
-            seen.update(meta.uid for meta in new)  # a list that breaks is begun again, and goes on here
-        refused.extend(unreadable)
-
-    for resource in (PODS, QUEUE_UNITS):
-        await persist(partial(all_of, resource))
-    return len(seen) - len(refused), refused
+    await asyncio.gather(*(some() for _ in range(_AT_A_TIME)))
+    return len(targets) - len(refused), [*unreadable, *refused]
 
 
-async def _pages(api: Api, resource: Resource, unreadable: list[str]) -> AsyncIterator[list[_Meta]]:
-    """What of a resource can still be written with a claim; nothing of one that the server does not know."""
+async def _listed(api: Api, resource: Resource) -> tuple[list[_Meta], list[str]]:
+    """What of a resource can still be written with a claim, and in words what nobody can read.
+
+    Nothing of one that the server does not know. ApiUnavailable, or RequestFailed: begin again.
+    """
+    found: list[_Meta] = []
+    unreadable: list[str] = []
     token = ""
     while True:
         query = {"limit": str(PAGE), "fieldSelector": _UNBOUND[resource.token], "continue": token}
         path = f"{resource.path()}?{urlencode({key: value for key, value in query.items() if value})}"
         answer = await api.call("get", path)
         if answer.status == 404 and resource.token != PODS.token:
-            return
+            return [], []
         if answer.status != 200:
             raise ApiUnavailable(f"get {path}: answer {answer.status} {read_status(answer.body).message}")
         try:
             page = read_page(answer.body)
         except ObjectError as error:
             raise ApiUnavailable(f"get {path}: {error}") from error
-        yield [meta for raw in page.items if (meta := _writable(resource, raw, unreadable)) is not None]
+        found += [meta for raw in page.items if (meta := _writable(resource, raw, unreadable)) is not None]
         token = page.token
         if not token:
-            return
+            return found, unreadable
 
 
 def _writable(resource: Resource, raw: msgspec.Raw, unreadable: list[str]) -> _Meta | None:

@@ -100,6 +100,9 @@ class Rebuilding:
                 continue
             if answer.step == "done":
                 return answer
+            if time.monotonic() - self._complained_s > _COMPLAIN_S:
+                self._complained_s = time.monotonic()
+                log.info("the ledger waits for the gateway's barrier", step=answer.step)
 
     async def _lifecycle(self, call: Awaitable[int]) -> int:
         try:
