@@ -24,6 +24,8 @@ from koord.runtime.settings import SettingsError, load_service
         ({"api_timeout_s": "0"}, "api_timeout_s: 0 must be above 0"),
         ({"webhook_port": "70000"}, "webhook_port: 70000 is not in"),
         ({"lease_name": ""}, "lease_name: must not be empty"),
+        ({"lease_duration_s": "inf"}, r"gateway\.lease_duration_s \(flag\): inf is not a finite number"),
+        ({"api_timeout_s": "nan"}, r"gateway\.api_timeout_s \(flag\): nan is not a finite number"),
     ],
 )
 def test_of_the_gateway(flags: dict[str, str], says: str) -> None:

@@ -10,6 +10,7 @@ import re
 import types
 from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import entry_points
+from math import isfinite
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, Union, get_args, get_origin
 from urllib.parse import urlsplit
@@ -254,6 +255,8 @@ class _Merge:
             checked = msgspec.convert(value, type=expected, strict=source.startswith("file"))
         except (msgspec.ValidationError, ValueError) as error:
             raise SettingsError(f"{self._name(path)} ({source}): {_reason(error)}") from error
+        if isinstance(checked, float) and not isfinite(checked):  # it would pass every comparison, or none
+            raise SettingsError(f"{self._name(path)} ({source}): {checked} is not a finite number")
         target = self._values
         for key in path[:-1]:
             inner = target.setdefault(key, {})
