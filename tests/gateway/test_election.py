@@ -4,12 +4,15 @@ Time passes when a test says so: a machine that is held up for seconds makes no 
 """
 
 import asyncio
+import contextlib
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from koord.gateway import election as module
+from koord.gateway.access import ApiAccess
 from koord.gateway.api import Api
 from koord.gateway.election import MARGIN_S, LeaseElection
 from koord.gateway.kubeconfig import load_access
@@ -139,6 +142,65 @@ async def test_a_leader_that_slept_through_its_lease_knows_at_once(api: Api, kub
     assert held == [False, True, False]
     assert made.lost.is_set(), "also for whoever waits for the end"
     await made.release()
+
+
+class Pipe:
+    """TCP to the API server; what stands can be made to say nothing any more, as if its server had left the network."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._silent = asyncio.Event()
+        self.port = 0
+        self.connections = 0
+
+    async def __aenter__(self) -> "Pipe":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    def silence(self) -> None:
+        self._silent.set()
+        self._silent = asyncio.Event()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        silent = self._silent
+        self.connections += 1
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(ConnectionError):
+                while chunk := await source.read(65536):
+                    if not silent.is_set():
+                        sink.write(chunk)
+
+        await asyncio.wait(
+            [asyncio.ensure_future(pump(*way)) for way in ((reader, far_writer), (far_reader, writer))],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        writer.close()
+        far_writer.close()
+
+
+async def test_a_connection_that_says_nothing_any_more_does_not_cost_the_role(
+    access: ApiAccess, kube: Kube, api_process: ApiProcess
+) -> None:
+    async with Pipe(api_process.port) as pipe:
+        host = access.url.rpartition(":")[0]
+        through = ApiAccess(f"{host}:{pipe.port}", ssl=access.ssl, authorization=access.authorization)
+        client = LeanClient(through, connections=1, timeout_s=1.0)
+        made = election(Api(client, through), kube, "a")
+        try:
+            await made.acquire()
+            pipe.silence()
+            silent_since = time.monotonic()
+            await until(lambda: made._renewed > silent_since + 1.0, "a renewal on another connection", 50)
+            assert made.held and pipe.connections == 2
+        finally:
+            await made.release()
+            await client.close()
 
 
 async def test_a_missing_namespace_is_made(api: Api, kube: Kube) -> None:

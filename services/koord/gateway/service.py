@@ -59,8 +59,9 @@ class Gateway:
         settings = self._settings
         client = LeanClient(access, connections=settings.connections, timeout_s=settings.request_timeout_s)
         api = Api(client, access)
-        # The Lease has connections of its own: it must be renewed however many writes wait.
-        lease_client = LeanClient(access, connections=1, timeout_s=settings.lease_duration_s)
+        # The Lease has connections of its own: it must be renewed however many writes wait. One that says nothing any
+        # more (its server is off the network) is given up while there is time for a second.
+        lease_client = LeanClient(access, connections=1, timeout_s=settings.lease_duration_s / 2)
         election = LeaseElection(
             Api(lease_client, access),
             self._host.incarnation,
