@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from koord.localcluster.api.admission.conditions import Condition, ConditionError, new_checker
 from koord.localcluster.api.cel.converting import converter, nanoseconds
-from koord.localcluster.api.cel.cost import metered
 from koord.localcluster.api.cel.declared import escape
 from koord.localcluster.api.cel.expression import Expression
 from koord.localcluster.api.cel.failures import CompileError, EvaluationError
 from koord.localcluster.api.cel.language import Checker
+from koord.localcluster.api.cel.metering import metered
 from koord.localcluster.api.schemas.custom import custom_schema
 from koord.localcluster.api.schemas.reading import read
 from koord.localcluster.api.schemas.rulebook import Rulebook, aligned

@@ -7,8 +7,10 @@ import re
 from types import NoneType
 from typing import Any
 
-from koord.localcluster.api.errors import Cause, bad_request, invalid_value, not_supported, required
+from koord.localcluster.api.cel.limits import MOST_RULES
+from koord.localcluster.api.errors import Cause, bad_request, forbidden_value, invalid_value, not_supported, required
 from koord.localcluster.api.jsonpath import JsonPath, JsonPathError
+from koord.localcluster.api.schemas.ruledefinitions import weight_of_rules
 from koord.localcluster.api.schemas.structural import check_structure
 from koord.localcluster.api.schemas.validating import show
 from koord.localcluster.clusterapi import Object
@@ -33,6 +35,12 @@ def validate_crd(crd: Object) -> list[Cause]:
         _check_readable((version.get("schema") or {}).get("openAPIV3Schema"))
     causes = _check_names(crd, spec, names)
     causes += _check_versions(versions)
+    schemas = [(version.get("schema") or {}).get("openAPIV3Schema") for version in versions]
+    rules = sum(weight_of_rules(schema) for schema in schemas if isinstance(schema, dict))
+    if rules > MOST_RULES:
+        # They are compiled while nobody else is served.
+        why = f"must not have more than {MOST_RULES} rules on this server (long ones count as several), has {rules}"
+        return [*causes, forbidden_value("spec.versions", why)]
     for i, version in enumerate(versions):
         # A single version is spoken of as if it were the whole definition, as versions once did not exist.
         path = "spec" if len(versions) == 1 else f"spec.versions[{i}]"

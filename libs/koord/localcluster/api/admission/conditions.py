@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from koord.localcluster.api.schemas.reading import read
 
 if TYPE_CHECKING:
+    from koord.localcluster.api.cel.budget import Budget
     from koord.localcluster.api.cel.language import Checker
+    from koord.localcluster.api.cel.metering import Values
 
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
@@ -95,6 +97,20 @@ def new_checker(variables: Sequence[tuple[str, str]] | None = None) -> "Checker"
     return Checker({"object": cel.Type.DYN, "oldObject": cel.Type.DYN, **types.types}, types.pool)
 
 
+def shared_values(values: Mapping[str, Any]) -> "Values":
+    """The values that several expressions are about."""
+    from koord.localcluster.api.cel.metering import Values
+
+    return Values(values)
+
+
+def new_budget() -> "Budget":
+    """What all expressions about one write may spend."""
+    from koord.localcluster.api.cel.budget import Budget
+
+    return Budget()
+
+
 class ConditionError(ValueError):
     """A condition that does not compile or does not say yes or no."""
 
@@ -115,12 +131,12 @@ class Condition:
             raise ConditionError(f"must evaluate to bool but got {checked.result}")
         self._expression = Expression(text, checked)
 
-    def evaluate(self, values: Mapping[str, Any]) -> bool:
+    def evaluate(self, values: "Mapping[str, Any] | Values", budget: "Budget | None" = None) -> bool:
         """Whether the condition holds; `ConditionError` when that cannot be said."""
         from koord.localcluster.api.cel.failures import EvaluationError
 
         try:
-            return bool(self._expression.evaluate(values))
+            return bool(self._expression.evaluate(values, budget))
         except EvaluationError as error:
             raise ConditionError(f"expression '{self.text}' resulted in error: {error}") from None
 

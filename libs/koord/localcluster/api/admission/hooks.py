@@ -7,13 +7,13 @@ selectors are tested per object.
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from koord.kube import selectors
 from koord.localcluster.api.admission.attributes import DELETE, Attributes, GroupVersionResource
-from koord.localcluster.api.admission.conditions import Condition, ConditionError
+from koord.localcluster.api.admission.conditions import Condition, ConditionError, new_budget, shared_values
 from koord.localcluster.api.admission.definitions import GROUP, LabelSelector, Rule, Webhook, read_webhooks
 from koord.localcluster.api.admission.review import describe
 from koord.localcluster.api.builtin import NAMESPACES
@@ -22,6 +22,9 @@ from koord.localcluster.api.resources import Registry, Resource, Route
 from koord.localcluster.api.store import Collection, decode
 from koord.localcluster.api.watchcache import Entry
 from koord.localcluster.clusterapi import Object
+
+if TYPE_CHECKING:
+    from koord.localcluster.api.cel.budget import Budget
 
 _NO_LABELS: Mapping[str, str] = {}
 _log = logging.getLogger(__name__)
@@ -130,7 +133,8 @@ class HookSet:
         if not self._configurations.count:
             return []
         self._refresh()
-        return [invocation for invocation in self.candidates(write) if self.selects(invocation, write)]
+        budget = new_budget() if any(hook.conditions for hook in self._hooks) else None
+        return [invocation for invocation in self.candidates(write) if self.selects(invocation, write, budget)]
 
     def candidates(self, write: Attributes) -> tuple[Invocation, ...]:
         """The webhooks whose rules match this kind of write."""
@@ -169,8 +173,11 @@ class HookSet:
                     return route
         return None
 
-    def selects(self, invocation: Invocation, write: Attributes) -> bool:
-        """Whether the selectors and conditions of a webhook let the write through to it."""
+    def selects(self, invocation: Invocation, write: Attributes, budget: "Budget | None" = None) -> bool:
+        """Whether the selectors and conditions of a webhook let the write through to it.
+
+        budget: what the conditions of all webhooks that are looked at now may spend.
+        """
         hook = invocation.hook
         # What is in no namespace is never exempt.
         spaced = bool(write.namespace) or write.resource is NAMESPACES
@@ -180,7 +187,7 @@ class HookSet:
             obj is not None and hook.objects.matches(_labels(obj)) for obj in (write.obj, write.old)
         ):
             return False
-        return not hook.conditions or _holds(invocation, write)
+        return not hook.conditions or _holds(invocation, write, budget or new_budget())
 
     def _namespace_labels(self, write: Attributes) -> Mapping[str, str]:
         if write.resource is NAMESPACES and not write.subresource and write.operation != DELETE:
@@ -218,21 +225,23 @@ def _read(entry: Entry) -> list[Hook]:
         return []
 
 
-def _holds(invocation: Invocation, write: Attributes) -> bool:
+def _holds(invocation: Invocation, write: Attributes, budget: "Budget") -> bool:
     """Whether all conditions hold. One that does not settles it; one that cannot be evaluated is a failure.
 
     403 then, or the webhook is passed over, as its policy says.
     """
     hook, route = invocation
-    values = {
-        "object": write.outward(route, write.obj),
-        "oldObject": write.outward(route, write.old),
-        "request": describe(write, route),
-    }
+    values = shared_values(
+        {
+            "object": write.outward(route, write.obj),
+            "oldObject": write.outward(route, write.old),
+            "request": describe(write, route),
+        }
+    )
     failures = []
     for condition in hook.conditions:
         try:
-            if not condition.evaluate(values):
+            if not condition.evaluate(values, budget):
                 return False
         except ConditionError as error:
             failures.append(str(error))

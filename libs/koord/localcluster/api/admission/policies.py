@@ -12,7 +12,14 @@ import msgspec
 
 from koord.kube import selectors
 from koord.localcluster.api.admission.attributes import DELETE, Attributes, GroupVersionResource
-from koord.localcluster.api.admission.conditions import Condition, ConditionError, namespace_object, new_checker
+from koord.localcluster.api.admission.conditions import (
+    Condition,
+    ConditionError,
+    namespace_object,
+    new_budget,
+    new_checker,
+    shared_values,
+)
 from koord.localcluster.api.admission.definitions import GROUP
 from koord.localcluster.api.admission.hooks import compile_selector, rule_matches
 from koord.localcluster.api.admission.policydefinitions import (
@@ -32,7 +39,9 @@ from koord.localcluster.api.watchcache import Entry
 from koord.localcluster.clusterapi import ApiError, Object
 
 if TYPE_CHECKING:
+    from koord.localcluster.api.cel.budget import Budget
     from koord.localcluster.api.cel.expression import Expression
+    from koord.localcluster.api.cel.metering import Values
 
 _CODES = {"Forbidden": 403, "RequestEntityTooLarge": 413}
 _LONGEST_MESSAGE = 5 * 1024
@@ -121,14 +130,14 @@ class _Policy:
             for validation in spec.validations or ()
         ]
 
-    def decide(self, values: dict[str, Any]) -> list[_Decision]:
+    def decide(self, values: "Values", budget: "Budget") -> list[_Decision]:
         """What is against a write."""
         try:
             # One that does not hold settles it; one that cannot be evaluated is a failure.
             failures: list[str] = []
             for condition in self._conditions:
                 try:
-                    if not condition.evaluate(values):
+                    if not condition.evaluate(values, budget):
                         return []
                 except ConditionError as error:
                     failures.append(str(error))
@@ -137,7 +146,7 @@ class _Policy:
                 raise ConditionError(text)
         except ConditionError as error:
             return [] if self._fails_open else [_Decision(str(error), "Invalid")]
-        known = _Variables(self._variables, values)
+        known = _Variables(self._variables, values, budget)
         found = []
         for validation, expression, message in self._validations:
             try:
@@ -154,9 +163,10 @@ class _Policy:
 class _Variables:
     """The variables of a policy for one write, each evaluated when it is first asked for."""
 
-    def __init__(self, expressions: Mapping[str, "Expression"], values: dict[str, Any]) -> None:
+    def __init__(self, expressions: Mapping[str, "Expression"], values: "Values", budget: "Budget") -> None:
         self._expressions = expressions
         self._values = values
+        self._budget = budget
         self._known: dict[str, Any] = {}
         self._failed: dict[str, str] = {}
 
@@ -167,9 +177,12 @@ class _Variables:
         needed = {name for name in expression.variables if name in self._expressions}
         for name in needed:
             self._provide(name)
-        values = {**self._values, "variables": {name: self._known[name] for name in needed if name in self._known}}
+        values = self._values
+        if needed:
+            known = {name: self._known[name] for name in needed if name in self._known}
+            values = shared_values({**values.values, "variables": known})
         try:
-            return expression.evaluate(values)
+            return expression.evaluate(values, self._budget)
         except EvaluationError as error:
             why = str(error)
             for name in needed & self._failed.keys():
@@ -217,6 +230,7 @@ class PolicySet:
         self._registry = registry
         self._seen = (-1, -1, -1)
         self._bound: list[tuple[_Policy, list[_Binding]]] = []
+        self._compiled: dict[tuple[str, int], _Policy | None] = {}
         self._kinds: dict[tuple[str, str, str], bool] = {}
 
     @property
@@ -257,7 +271,8 @@ class PolicySet:
         labels: Mapping[str, str] = (space.labels if space is not None else None) or _NO_LABELS
         if write.resource is NAMESPACES and not write.subresource and write.operation != DELETE:
             labels = _labels(write.obj or {})
-        shown: dict[Route, dict[str, Any]] = {}
+        shown: dict[Route, Values] = {}
+        budget: Budget | None = None
         denied: list[tuple[str, str, _Decision]] = []
         for policy, bindings in self._bound:
             route = policy.matcher.route(write, self._registry, labels)
@@ -269,7 +284,8 @@ class PolicySet:
             values = shown.get(route)
             if values is None:
                 values = shown[route] = self._values(write, route, space)
-            decisions = policy.decide(values)
+            budget = budget or new_budget()
+            decisions = policy.decide(values, budget)
             for binding in holding:
                 for decision in decisions:
                     if "Deny" in binding.actions:
@@ -286,20 +302,22 @@ class PolicySet:
             raise _denial(write, *denied[0])
 
     @staticmethod
-    def _values(write: Attributes, route: Route, space: Entry | None) -> dict[str, Any]:
+    def _values(write: Attributes, route: Route, space: Entry | None) -> "Values":
         own = write.resource is NAMESPACES
-        return {
-            "object": write.outward(route, write.obj),
-            "oldObject": write.outward(route, write.old),
-            "request": describe(write, route),
-            "namespaceObject": namespace_object(decode(space)) if space is not None and not own else None,
-        }
+        return shared_values(
+            {
+                "object": write.outward(route, write.obj),
+                "oldObject": write.outward(route, write.old),
+                "request": describe(write, route),
+                "namespaceObject": namespace_object(decode(space)) if space is not None and not own else None,
+            }
+        )
 
     def _refresh(self) -> None:
         now = (self._policies.changed, self._bindings.changed, self._registry.generation)
         if now == self._seen:
             return
-        known = {policy.name: policy for policy, _ in self._bound} if now[0] == self._seen[0] else {}
+        known, self._compiled = self._compiled, {}
         self._seen = now
         self._kinds.clear()
         bindings: dict[str, list[_Binding]] = {}
@@ -309,7 +327,8 @@ class PolicySet:
         self._bound = []
         for entry in self._policies.entries():
             if entry.name in bindings:
-                policy = known.get(entry.name) or _read_policy(entry)
+                key = (entry.name, entry.version)
+                policy = self._compiled[key] = known[key] if key in known else _read_policy(entry)
                 if policy is not None:
                     self._bound.append((policy, bindings[entry.name]))
 

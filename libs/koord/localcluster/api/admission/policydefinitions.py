@@ -1,8 +1,8 @@
 """ValidatingAdmissionPolicies and their bindings as the server reads them: fields, defaults, and what is refused."""
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from koord.localcluster.api.admission.rules import (
     rule_causes,
     selector_causes,
 )
+from koord.localcluster.api.cel.limits import MOST_RULES
 from koord.localcluster.api.errors import (
     Cause,
     bad_request,
@@ -28,6 +29,9 @@ from koord.localcluster.api.errors import (
 )
 from koord.localcluster.api.names import SUBDOMAIN_RULE, is_subdomain
 from koord.localcluster.clusterapi import Object
+
+if TYPE_CHECKING:
+    from koord.localcluster.api.cel.language import Checker
 
 _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _ACTIONS = ("Audit", "Deny", "Warn")
@@ -172,6 +176,11 @@ def _match(match: MatchResources | None, path: str) -> Iterator[Cause]:
             yield from rule_causes(rule, f"{path}.{field}[{i}]")
 
 
+def _expressions(spec: PolicySpec) -> int:
+    """How many expressions are to be compiled; a variable counts for what it costs, an environment of its own."""
+    return 5 * len(spec.variables or ()) + len(spec.validations or ()) + len(spec.audit_annotations or ())
+
+
 def _policy(spec: PolicySpec, name: str) -> Iterator[Cause]:
     yield from one_of(spec.failure_policy, "spec.failurePolicy", FAILURE_POLICIES)
     if spec.param_kind is not None:
@@ -184,10 +193,14 @@ def _policy(spec: PolicySpec, name: str) -> Iterator[Cause]:
         if not spec.match_constraints.resource_rules:
             yield required("spec.matchConstraints.resourceRules")
     yield from condition_causes(spec.match_conditions or (), "spec.matchConditions")
+    if (count := _expressions(spec)) > MOST_RULES:
+        # Each is compiled while nobody else is served.
+        yield forbidden_value("spec", f"must not have more than {MOST_RULES} expressions on this server, has {count}")
+        return
     known: list[tuple[str, str]] = []
     for i, variable in enumerate(spec.variables or ()):
         yield from _variable(variable, known, f"spec.variables[{i}]")
-    visible = known if spec.variables else None
+    visible = checker_of(known if spec.variables else None)
     if not spec.validations and not spec.audit_annotations:
         why = "validations or auditAnnotations must contain at least one item"
         yield required("spec.validations", why)
@@ -197,11 +210,23 @@ def _policy(spec: PolicySpec, name: str) -> Iterator[Cause]:
     yield from _annotations(spec.audit_annotations or (), visible, name)
 
 
-def _compiled(text: str, wanted: Sequence[str], known: Sequence[tuple[str, str]] | None, path: str) -> Iterator[Cause]:
+def checker_of(variables: Sequence[tuple[str, str]] | None) -> "Callable[[], Checker]":
+    """One checker for all expressions of a policy, made when there is one: it takes a millisecond or two."""
+    made: list[Checker] = []
+
+    def checker() -> "Checker":
+        if not made:
+            made.append(new_checker(variables))
+        return made[0]
+
+    return checker
+
+
+def _compiled(text: str, wanted: Sequence[str], checker: "Callable[[], Checker]", path: str) -> Iterator[Cause]:
     from koord.localcluster.api.cel.failures import CompileError
 
     try:
-        result = new_checker(known).check(text).result
+        result = checker().check(text).result
     except CompileError as error:
         yield invalid_value(path, text, f"compilation failed: {error}")
         return
@@ -243,22 +268,22 @@ def _text(value: str, path: str) -> Iterator[Cause]:
         yield Cause("FieldValueInvalid", path, f"Invalid value: {words}: must not contain line breaks")
 
 
-def _validation(validation: Validation, known: Sequence[tuple[str, str]] | None, path: str) -> Iterator[Cause]:
+def _validation(validation: Validation, checker: "Callable[[], Checker]", path: str) -> Iterator[Cause]:
     if not validation.expression.strip():
         yield required(f"{path}.expression", "expression is not specified")
     else:
-        yield from _compiled(validation.expression, ("bool",), known, f"{path}.expression")
+        yield from _compiled(validation.expression, ("bool",), checker, f"{path}.expression")
     expression = validation.message_expression
     if expression and not expression.strip():
         yield invalid_value(f"{path}.messageExpression", expression, "must be non-empty if specified")
     elif expression:
-        yield from _compiled(expression, ("string",), known, f"{path}.messageExpression")
+        yield from _compiled(expression, ("string",), checker, f"{path}.messageExpression")
     yield from _text(validation.message, f"{path}.message")
     yield from one_of(validation.reason, f"{path}.reason", _REASONS)
 
 
 def _annotations(
-    annotations: Sequence[AuditAnnotation], known: Sequence[tuple[str, str]] | None, name: str
+    annotations: Sequence[AuditAnnotation], checker: "Callable[[], Checker]", name: str
 ) -> Iterator[Cause]:
     path = "spec.auditAnnotations"
     if len(annotations) > _MOST_ANNOTATIONS:
@@ -270,7 +295,7 @@ def _annotations(
             yield required(f"{path}[{i}].valueExpression", "valueExpression is not specified")
         else:
             where = f"{path}[{i}].valueExpression"
-            yield from _compiled(annotation.value_expression, ("string", "null"), known, where)
+            yield from _compiled(annotation.value_expression, ("string", "null"), checker, where)
         if annotation.key in seen:
             yield duplicate(f"{path}[{i}].key", annotation.key)
         seen.add(annotation.key)

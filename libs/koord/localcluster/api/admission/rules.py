@@ -235,7 +235,7 @@ def condition_causes(conditions: Sequence[MatchCondition], path: str) -> Iterato
         why = f"Too many: {len(conditions)}: must have at most {_MOST_CONDITIONS} items"
         yield Cause("FieldValueTooMany", path, why)
     seen: set[str] = set()
-    for i, condition in enumerate(conditions):
+    for i, condition in enumerate(conditions[:_MOST_CONDITIONS]):
         where, text = f"{path}[{i}]", condition.expression.strip()
         if not text:
             yield required(f"{where}.expression")

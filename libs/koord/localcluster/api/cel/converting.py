@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
-from koord.localcluster.api.cel.declared import Declared, declare, escape
+from koord.localcluster.api.cel.declared import Declared, Known, declare, escape
 from koord.localcluster.api.schemas.model import Schema
 
 _GO = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+|0")
@@ -23,18 +23,37 @@ _WORDS = re.compile(r"(?i)\s*(\d+)(?:\.\d+)?\s*(ns|nano|us|micro|ms|milli|s|m|h|
 _PART = re.compile(r"(\d+)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h)|\.(\d+)(ns|us|µs|μs|ms|s|m|h)")
 
 
+class Converters:
+    """The converters of one definition's schemas, each made once."""
+
+    def __init__(self, types: Known | None = None) -> None:
+        self.types: Known = {} if types is None else types
+        self._made: dict[tuple[int, bool], Convert] = {}
+
+    def of(self, schema: Schema, *, whole: bool = False) -> Convert:
+        """A function that converts the values of a schema. `whole`: of a whole object with its metadata."""
+        key = (id(schema), whole)
+        if key not in self._made:
+            self._made[key] = _converter(schema, self, whole=whole)
+        return self._made[key]
+
+
 def converter(schema: Schema, *, whole: bool = False) -> Convert:
     """A function that converts the values of a schema. `whole`: of a whole object with its metadata."""
+    return Converters().of(schema, whole=whole)
+
+
+def _converter(schema: Schema, made: Converters, *, whole: bool) -> Convert:
     if schema.int_or_string:
         return _same
     match schema.type:
         case "array" if schema.items is not None:
-            return _list(converter(schema.items, whole=schema.items.embedded_resource))
+            return _list(made.of(schema.items, whole=schema.items.embedded_resource))
         case "object":
             if schema.additional is not None and not (whole or schema.properties):
-                inner = converter(schema.additional, whole=schema.additional.embedded_resource)
+                inner = made.of(schema.additional, whole=schema.additional.embedded_resource)
                 return lambda value: {name: inner(given) for name, given in value.items()}
-            return _object(schema, whole=whole)
+            return _object(schema, made, whole=whole)
         case "string":
             return _TEXTS.get(schema.format, _same)
         case "number":
@@ -48,13 +67,13 @@ def _list(inner: Convert) -> Convert:
     return lambda value: [inner(given) for given in value]
 
 
-def _object(schema: Schema, *, whole: bool) -> Convert:
-    declared = declare(schema, whole=whole) or Declared("object")
+def _object(schema: Schema, made: Converters, *, whole: bool) -> Convert:
+    declared = declare(schema, whole=whole, known=made.types) or Declared("object")
     fields: dict[str, tuple[str, Convert]] = {}
     for name, inner in schema.properties.items():
         escaped = escape(name)
         if escaped is not None and escaped in declared.fields and not inner.definition:
-            fields[name] = (escaped, converter(inner, whole=inner.embedded_resource))
+            fields[name] = (escaped, made.of(inner, whole=inner.embedded_resource))
     if whole:
         fields |= {name: (name, _same) for name in ("apiVersion", "kind")}
         fields["metadata"] = ("metadata", _metadata)

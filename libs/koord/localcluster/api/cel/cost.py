@@ -2,14 +2,13 @@
 
 The estimate is cel-go's with the prices of Kubernetes' functions: a loop costs its body times the elements it has at
 most, a function what its arguments are long at most. What sizes there are is asked for by path (`self`, `spec`,
-`@items`): of a definition the bounds of its schema, of a request the sizes that its objects really have. The evaluator
-has no price list of its own, so the second kind (`metered`) stands for Kubernetes' meter: it is never less than what a
-meter would show, and so refuses a little more; and it counts what Kubernetes does not, texts that become longer and
-repetitions in patterns.
+`@items`): of a definition the bounds of its schema. With the sizes that the objects of a request really have it is the
+base of `metering`, which stands for Kubernetes' meter: it is never less than what that would show, and it counts what
+Kubernetes does not, texts that become longer and repetitions in patterns.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import ceil
 from typing import Any
 
@@ -20,7 +19,7 @@ from koord.localcluster.api.cel.tree import CALL, CONSTANT, IDENT, LIST, LOOP, M
 Path = tuple[str, ...]
 SizeOf = Callable[[Path], int | None]
 _TRAVERSAL, _REGEX = 0.1, 0.25
-_SCALARS = frozenset(("bool", "int", "uint", "double", "null", "timestamp", "duration", "message", "type"))
+SCALARS = frozenset(("bool", "int", "uint", "double", "null", "timestamp", "duration", "message", "type"))
 _LISTS = frozenset(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"))
 _TEXTS = frozenset(("lowerAscii", "upperAscii", "substring", "trim", "charAt"))
 _PARSERS = frozenset(("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver", "url", "isURL"))
@@ -33,17 +32,20 @@ def _scaled(size: int, factor: float) -> int:
     return min(MOST, ceil(size * factor)) if size < 1 << 52 else min(MOST, int(size * factor))
 
 
-class _Variable:
+class Variable:
     """A variable of a loop: where its values come from, and how large they are."""
 
-    __slots__ = ("path", "size")
+    __slots__ = ("path", "size", "weight")
 
     def __init__(self, path: Path, size: int | None) -> None:
         self.path = path
         self.size = size
+        self.weight = 0
 
 
-class _Estimate:
+class Estimate:
+    """Works out what an expression costs, node by node, and how large its parts are."""
+
     def __init__(self, tree: Tree, size_of: SizeOf, unknown: int, *, metered: bool) -> None:
         self._metered = metered
         self._tree = tree
@@ -52,7 +54,7 @@ class _Estimate:
         self._paths: dict[int, Path] = {}
         self._sizes: dict[int, int] = {}
         self._entries: dict[int, int] = {}
-        self._variables: dict[str, list[_Variable]] = {}
+        self._variables: dict[str, list[Variable]] = {}
 
     # --- sizes
 
@@ -76,7 +78,7 @@ class _Estimate:
             found = self._size_of(path)
             if found is not None:
                 return found
-        if self._tree.type_of(node).kind in _SCALARS:
+        if self._tree.type_of(node).kind in SCALARS:
             return 1
         if node.kind == IDENT and (bound := self._variables.get(node.name)):
             return bound[-1].size
@@ -130,11 +132,12 @@ class _Estimate:
         in_list = self._tree.type_of(range_).kind == "list" or range_.kind == LIST
         path = self._path(range_)
         entry = self._entries.get(range_.id)
-        items = _Variable((*path, "@items" if in_list else "@values") if path else (), entry)
-        keys = _Variable((*path, "@indices" if in_list else "@keys") if path else (), 1 if in_list else None)
+        items = Variable((*path, "@items" if in_list else "@values") if path else (), entry)
+        keys = Variable((*path, "@indices" if in_list else "@keys") if path else (), 1 if in_list else None)
         single = items if in_list or self._tree.type_of(range_).kind == "dyn" else keys
-        bound = [(accumulator, _Variable((), self._known(start)))]
+        bound = [(accumulator, Variable((), self._known(start)))]
         bound += [(first, keys), (second, items)] if second else [(first, single)]
+        self._bind(range_, [variable for _, variable in bound[1:]])
         for name, variable in bound:
             self._variables.setdefault(name, []).append(variable)
         body = self.cost(condition) + self.cost(step)
@@ -151,6 +154,9 @@ class _Estimate:
         elif (size := self._known(start)) is not None:
             self._sizes[node.id] = size
         return min(MOST, total)
+
+    def _bind(self, range_: Node, variables: list[Variable]) -> None:
+        """Note what the variables of a loop over `range_` hold."""
 
     def _call(self, node: Node) -> int:
         costs = [self.cost(argument) for argument in node.args]
@@ -214,7 +220,7 @@ class _Estimate:
         if known:
             self._entries[node.id] = max(known)
         kind = self._tree.type_of(node).kind
-        if kind == "dyn" and any(self._tree.type_of(argument).kind in _SCALARS for argument in node.args):
+        if kind == "dyn" and any(self._tree.type_of(argument).kind in SCALARS for argument in node.args):
             return 1
         self._sizes[node.id] = size
         return 1 if kind == "list" else _scaled(size, _TRAVERSAL)
@@ -248,7 +254,7 @@ class _Estimate:
         if name == "split":
             self._sizes[node.id] = self._entries[node.id] = size
             return _scaled(size, 2 * _TRAVERSAL)
-        if name in ("format", "bytes", "string", "strings.quote") and self._tree.type_of(whole[0]).kind not in _SCALARS:
+        if name in ("format", "bytes", "string", "strings.quote") and self._tree.type_of(whole[0]).kind not in SCALARS:
             return _scaled(size, _TRAVERSAL)
         if name == "validate" and len(whole) > 1:
             return min(MOST, _scaled(self._size(whole[1]), _TRAVERSAL) * 32)
@@ -288,12 +294,7 @@ def _repeats(pattern: Any) -> int:
 
 def estimate(tree: Tree, size_of: SizeOf) -> int:
     """What an expression costs at most by Kubernetes' estimate, `MOST` when that is not bounded."""
-    return min(MOST, _Estimate(tree, size_of, MOST, metered=False).cost(tree.root))
-
-
-def metered(tree: Tree, values: Mapping[str, Any]) -> int:
-    """What an expression about these values costs at most."""
-    return min(MOST, _Estimate(tree, sizes(dict(values)), largest(values), metered=True).cost(tree.root))
+    return min(MOST, Estimate(tree, size_of, MOST, metered=False).cost(tree.root))
 
 
 def bounds(roots: dict[str, Declared]) -> SizeOf:
@@ -305,53 +306,3 @@ def bounds(roots: dict[str, Declared]) -> SizeOf:
         return found.most if found is not None else None
 
     return size_of
-
-
-def sizes(values: dict[str, Any]) -> SizeOf:
-    """The sizes that values have; of elements that of the largest."""
-    known: dict[Path, list[Any]] = {}
-
-    def reached(path: Path) -> list[Any]:
-        found = known.get(path)
-        if found is None:
-            found = known[path] = _step(reached(path[:-1]), path[-1]) if path else [values]
-        return found
-
-    def size_of(path: Path) -> int | None:
-        if path[0] not in values or path[-1] in ("@keys", "@indices"):
-            return 256 if path[-1] == "@keys" else None
-        return max((_length(value) for value in reached(path)), default=0)
-
-    return size_of
-
-
-def _step(found: list[Any], name: str) -> list[Any]:
-    inner: list[Any] = []
-    for value in found:
-        if name in ("@items", "@values"):
-            # What is looped over has no known type here: a list or the keys of a map.
-            inner += value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else ()
-        elif isinstance(value, dict) and name in value:
-            inner.append(value[name])
-    return inner
-
-
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, str | bytes | list | dict) else 1
-
-
-def largest(values: Any) -> int:
-    """The length of the longest text, list or map in a value: what a size is that no path leads to."""
-    most = 0
-    pending = [values]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, str | bytes):
-            most = max(most, len(value))
-        elif isinstance(value, list):
-            most = max(most, len(value))
-            pending += value
-        elif isinstance(value, dict):
-            most = max(most, len(value))
-            pending += value.values()
-    return most

@@ -26,6 +26,8 @@ _SPECIAL = re.compile(r"__|[-./]")
 _ESCAPED = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _VALUE, _LIST, _STRUCT = ".google.protobuf.Value", ".google.protobuf.ListValue", ".google.protobuf.Struct"
+# A message of protobuf has 64 KiB at most, 16 bytes for a text; larger objects have no type.
+_MOST_FIELDS = 2_000
 _LONGEST = {"duration": 32, "date": 12, "date-time": 32}
 _SHORTEST = {"duration": 3, "date": 12, "date-time": 21}
 
@@ -47,7 +49,7 @@ class Declared:
     bytes a value has at most. least: how many bytes it has in JSON at least.
     """
 
-    __slots__ = ("fields", "inner", "kind", "least", "message", "most")
+    __slots__ = ("fields", "inner", "kind", "least", "most")
 
     def __init__(self, kind: str, most: int = 0, least: int = 1) -> None:
         self.kind = kind
@@ -55,7 +57,6 @@ class Declared:
         self.least = least
         self.fields: dict[str, Declared] = {}
         self.inner: Declared | None = None
-        self.message = ""
 
     def at(self, path: tuple[str, ...]) -> "Declared | None":
         """The type of what a path leads to: names of fields, `@items`, `@values`, `@keys`."""
@@ -78,23 +79,37 @@ _KEY = Declared("string", 0, 2)
 _TEXT = Schema("string")
 
 
+@cache
 def _whole() -> dict[str, Schema]:
     metadata = Schema("object")
     metadata.properties = {"name": _TEXT, "generateName": _TEXT}
     return {"apiVersion": _TEXT, "kind": _TEXT, "metadata": metadata}
 
 
-def declare(schema: Schema, *, whole: bool = False) -> Declared | None:
+Known = dict[tuple[int, bool], Declared | None]
+"""The types of schemas that were asked for before, by identity: each level of a schema asks for all that is below."""
+
+
+def declare(schema: Schema, *, whole: bool = False, known: Known | None = None) -> Declared | None:
     """The type of a schema; None when expressions cannot know it. `whole`: of a whole object with its metadata."""
+    if known is None:
+        known = {}
+    key = (id(schema), whole)
+    if key not in known:
+        known[key] = _declare(schema, known, whole=whole)
+    return known[key]
+
+
+def _declare(schema: Schema, known: Known, *, whole: bool) -> Declared | None:
     if schema.int_or_string:
         return Declared("dyn", schema.max_length * 4 if schema.max_length is not None else REQUEST_BYTES - 2, 1)
     match schema.type:
         case "array":
-            return _declare_list(schema)
+            return _declare_list(schema, known)
         case "object":
             if schema.additional is not None and not (whole or schema.properties):
-                return _declare_map(schema)
-            return _declare_object(schema, whole=whole)
+                return _declare_map(schema, known)
+            return _declare_object(schema, known, whole=whole)
         case "string":
             return _declare_text(schema)
         case "boolean":
@@ -106,8 +121,10 @@ def declare(schema: Schema, *, whole: bool = False) -> Declared | None:
     return None
 
 
-def _declare_list(schema: Schema) -> Declared | None:
-    inner = declare(schema.items, whole=schema.items.embedded_resource) if schema.items is not None else None
+def _declare_list(schema: Schema, known: Known) -> Declared | None:
+    if schema.items is None:
+        return None
+    inner = declare(schema.items, whole=schema.items.embedded_resource, known=known)
     if inner is None:
         return None
     most = max(schema.max_items, 0) if schema.max_items is not None else (REQUEST_BYTES - 2) // (inner.least + 1)
@@ -116,9 +133,9 @@ def _declare_list(schema: Schema) -> Declared | None:
     return found
 
 
-def _declare_map(schema: Schema) -> Declared | None:
+def _declare_map(schema: Schema, known: Known) -> Declared | None:
     assert schema.additional is not None
-    inner = declare(schema.additional, whole=schema.additional.embedded_resource)
+    inner = declare(schema.additional, whole=schema.additional.embedded_resource, known=known)
     if inner is None:
         return None
     bound = schema.max_properties
@@ -127,11 +144,11 @@ def _declare_map(schema: Schema) -> Declared | None:
     return found
 
 
-def _declare_object(schema: Schema, *, whole: bool) -> Declared:
+def _declare_object(schema: Schema, known: Known, *, whole: bool) -> Declared:
     found = Declared("object", 0, 2)
     properties = {**schema.properties, **_whole()} if whole else schema.properties
     for name, inner in properties.items():
-        field = declare(inner, whole=inner.embedded_resource)
+        field = declare(inner, whole=inner.embedded_resource, known=known)
         if field is None:
             continue
         if (escaped := escape(name)) is not None:
@@ -187,12 +204,15 @@ class Types:
         self.pool: descriptor_pool.DescriptorPool = new_pool()
         self._file = descriptor_pb2.FileDescriptorProto(name="declared.proto", package="object", syntax="proto2")
         self._file.dependency.extend(KNOWN_FILES)
+        self._messages: dict[int, str] = {}
         types = {name: self._type(root) for name, root in roots.items()}
         self.pool.Add(self._file)
         self.types: dict[str, Any] = {name: make() for name, make in types.items()}
 
     def _type(self, declared: Declared) -> Any:
         """A function that makes the type, once the pool is complete."""
+        if declared.kind == "object" and len(declared.fields) > _MOST_FIELDS:
+            return lambda: cel.Type.DYN
         if declared.kind == "object":
             name = f"object.{self._message(declared)}"
             return lambda: cel.Type(name)
@@ -205,10 +225,10 @@ class Types:
         return lambda: known
 
     def _message(self, declared: Declared) -> str:
-        if declared.message:
-            return declared.message
-        declared.message = f"Type{len(self._file.message_type)}"
-        message = self._file.message_type.add(name=declared.message)
+        if (known := self._messages.get(id(declared))) is not None:
+            return known
+        called = self._messages[id(declared)] = f"Type{len(self._file.message_type)}"
+        message = self._file.message_type.add(name=called)
         # `fooBar` and `foo_bar` may stand beside each other.
         message.options.deprecated_legacy_json_field_conflicts = True
         for number, (name, field) in enumerate(declared.fields.items(), 1):
@@ -221,7 +241,7 @@ class Types:
                 assert field.inner is not None
                 field = field.inner
             self._fill(made, field)
-        return declared.message
+        return called
 
     def _map(self, message: Any, made: Any, field: Declared) -> None:
         assert field.inner is not None
@@ -238,6 +258,8 @@ class Types:
         made.type, made.type_name = _FIELD.TYPE_MESSAGE, f".object.{message.name}.{name}"
 
     def _fill(self, made: Any, field: Declared) -> None:
+        if field.kind == "object" and len(field.fields) > _MOST_FIELDS:
+            field = Declared("dyn")
         if field.kind == "object":
             made.type, made.type_name = _FIELD.TYPE_MESSAGE, f".object.{self._message(field)}"
             return

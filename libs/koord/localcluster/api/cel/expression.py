@@ -1,17 +1,12 @@
 """An expression about objects whose types are not known, with the meter that the evaluator does not have."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from koord.localcluster.api.cel.cost import metered
-from koord.localcluster.api.cel.failures import COST_EXCEEDED, CostError
+from koord.localcluster.api.cel.budget import Budget
 from koord.localcluster.api.cel.language import Checked, Program
-from koord.localcluster.api.cel.limits import CALL_LIMIT
-from koord.localcluster.api.cel.tree import CALL, LOOP, SELECT, nodes
-
-# What takes the same time however large its arguments are, or looks at one argument once.
-_QUICK = re.compile(r"!_|-_|_\[_\]|_\?_:_|_([=!<>]=|[-+*/%<>]|&&|\|\|)_|@in|size|startsWith|endsWith|type|int|bool|dyn")
+from koord.localcluster.api.cel.metering import Values, is_quick, metered
+from koord.localcluster.api.cel.tree import SELECT, nodes
 
 
 class Expression:
@@ -21,10 +16,7 @@ class Expression:
         self.text = text
         self._program = Program(text)
         self._tree = checked.tree
-        self._metered = any(
-            node.kind == LOOP or (node.kind == CALL and _QUICK.fullmatch(node.name) is None)
-            for node in nodes(checked.tree.root)
-        )
+        self._quick = is_quick(checked.tree)
         self.variables = frozenset(
             node.name
             for node in nodes(checked.tree.root)
@@ -32,8 +24,11 @@ class Expression:
         )
         """The variables of the policy that it reads."""
 
-    def evaluate(self, values: Mapping[str, Any]) -> Any:
-        """The value; `EvaluationError` when there is none or it might cost too much."""
-        if self._metered and metered(self._tree, values) > CALL_LIMIT:
-            raise CostError(COST_EXCEEDED)
-        return self._program.evaluate(values)
+    def evaluate(self, values: Mapping[str, Any] | Values, budget: Budget | None = None) -> Any:
+        """The value; `EvaluationError` when there is none or it might cost too much.
+
+        budget: that of everything that is evaluated about the same write.
+        """
+        given = values if isinstance(values, Values) else Values(values)
+        (budget or Budget()).pay(0 if self._quick else metered(self._tree, given))
+        return self._program.evaluate(given.values)

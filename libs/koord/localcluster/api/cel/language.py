@@ -105,7 +105,7 @@ class Program:
             data[_EARLIER] = [data.pop("oldSelf")] if "oldSelf" in data else []
         try:
             answer = self._expression.eval(data=data)
-        except (RuntimeError, RecursionError, UnicodeEncodeError, TypeError) as error:
+        except (RuntimeError, ValueError, OverflowError, MemoryError, LookupError, TypeError) as error:
             if "Iteration budget" in str(error):
                 raise CostError(COST_EXCEEDED) from None
             raise EvaluationError(evaluation_words(str(error))) from None

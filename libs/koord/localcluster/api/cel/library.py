@@ -179,12 +179,35 @@ def _finder() -> Any:
     return environment.compile("regex.extractAll(text, pattern)")
 
 
-_GROUP = re.compile(r"\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\(\?P?<\w+>|\((?!\?)", re.DOTALL)
+_LITERAL = re.compile(r"\\Q(?s:.)*?(?:\\E|\Z)|\\(?s:.)")
+_CLASS = re.compile(r"\[\^?\]?")
+_NAMED_CLASS = re.compile(r"\[:\^?[a-z]{1,10}:\]")
+_NAMED_GROUP = re.compile(r"\(\?P?<\w+>")
 
 
 def _uncaptured(pattern: str) -> str:
-    """A pattern whose groups capture nothing, so that what is found is the whole."""
-    return _GROUP.sub(lambda match: "(?:" if match[0].startswith("(") else match[0], pattern)
+    """A pattern whose groups capture nothing, so that what is found is the whole. One pass, whatever the pattern."""
+    parts: list[str] = []
+    at, inside = 0, False
+    while at < len(pattern):
+        char, part = pattern[at], pattern[at]
+        if char == "\\" and (literal := _LITERAL.match(pattern, at)):
+            part = literal[0]
+        elif inside:
+            if named := _NAMED_CLASS.match(pattern, at) if char == "[" else None:
+                part = named[0]
+            inside = char != "]"
+        elif char == "[" and (begin := _CLASS.match(pattern, at)):
+            part, inside = begin[0], True
+        elif char == "(":
+            group = _NAMED_GROUP.match(pattern, at)
+            taken = group[0] if group else "("
+            parts.append("(?:" if group or pattern[at + 1 : at + 2] != "?" else "(")
+            at += len(taken)
+            continue
+        parts.append(part)
+        at += len(part)
+    return "".join(parts)
 
 
 def find_all(text: str, pattern: str, most: int = -1) -> list[str]:

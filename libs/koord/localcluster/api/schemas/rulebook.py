@@ -4,16 +4,15 @@ The order, the words and what is passed over (rules about changes without a stat
 not changed) are the real server's. Kinds without rules have no rulebook.
 """
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from koord.localcluster.api.apply.comparing import equal
-from koord.localcluster.api.cel.converting import Convert, converter
-from koord.localcluster.api.cel.cost import metered
+from koord.localcluster.api.cel.budget import SPENT, Budget
+from koord.localcluster.api.cel.converting import Convert, Converters
 from koord.localcluster.api.cel.declared import declare
-from koord.localcluster.api.cel.failures import COST_EXCEEDED, CompileError, CostError, EvaluationError
+from koord.localcluster.api.cel.failures import CompileError, CostError, EvaluationError
 from koord.localcluster.api.cel.language import Program
-from koord.localcluster.api.cel.limits import BUDGET, CALL_LIMIT
+from koord.localcluster.api.cel.metering import Values, is_plain, metered
 from koord.localcluster.api.cel.tree import Tree
 from koord.localcluster.api.errors import Cause
 from koord.localcluster.api.schemas.model import Rule, Schema
@@ -22,29 +21,21 @@ from koord.localcluster.api.schemas.ruledefinitions import field_path
 from koord.localcluster.api.schemas.validating import show
 
 _CHEAP = 1_000
-# What an evaluation takes however little it does (about 5 µs), so that a million of them do not hold up the server.
-_LEAST = 50
-_SPENT = "validation failed due to running out of cost budget, no further validation rules will be run"
 _LONGEST_MESSAGE = 5 * 1024
 _ABSENT = object()
 
 
 class _Compiled(NamedTuple):
+    """A rule. `cost`: None when its values have to be looked at."""
+
     rule: Rule
     program: Program
     message: Program | None
     tree: Tree
-    cost: int
+    cost: int | None
+    message_tree: Tree | None
     uses_old: bool
     field: str
-
-
-class _Budget:
-    """What the rules of one object may still cost; `spent` when no more are run."""
-
-    def __init__(self) -> None:
-        self.left = BUDGET
-        self.spent = False
 
 
 class Rulebook:
@@ -64,21 +55,25 @@ class Rulebook:
     @classmethod
     def of(cls, schema: Schema, *, whole: bool = False) -> "Rulebook | None":
         """The rulebook of a schema; None when neither it nor anything below has rules."""
-        declared = declare(schema, whole=whole)
+        return cls._of(schema, Converters(), whole=whole)
+
+    @classmethod
+    def _of(cls, schema: Schema, made: Converters, *, whole: bool) -> "Rulebook | None":
+        declared = declare(schema, whole=whole, known=made.types)
         if declared is None:
             return None
-        book = cls(schema, converter(schema, whole=whole))
+        book = cls(schema, made.of(schema, whole=whole))
         if schema.rules:
             checker = RuleChecker(declared)
             for rule in schema.rules:
                 book._add(rule, checker)
         for name, inner in schema.properties.items():
-            if not inner.definition and (below := cls.of(inner, whole=inner.embedded_resource)) is not None:
+            if not inner.definition and (below := cls._of(inner, made, whole=inner.embedded_resource)) is not None:
                 book._properties[name] = below
         if schema.items is not None:
-            book._items = cls.of(schema.items, whole=schema.items.embedded_resource)
+            book._items = cls._of(schema.items, made, whole=schema.items.embedded_resource)
         if schema.additional is not None:
-            book._additional = cls.of(schema.additional, whole=schema.additional.embedded_resource)
+            book._additional = cls._of(schema.additional, made, whole=schema.additional.embedded_resource)
         found = book._rules or book._properties or book._items or book._additional
         return book if found else None
 
@@ -100,17 +95,18 @@ class Rulebook:
             except CompileError:
                 message = None
         field = (field_path(rule.field_path, self._schema) or "") if rule.field_path else ""
-        self._rules.append(_Compiled(rule, program, message, checked.tree, checked.cost, checked.uses_old, field))
+        cost = checked.cost if checked.cost <= _CHEAP and is_plain(checked.tree) else None
+        self._rules.append(
+            _Compiled(rule, program, message, checked.tree, cost, checked.message_tree, checked.uses_old, field)
+        )
 
     def check(self, value: Any, old: Any = None) -> list[Cause]:
         """The rules that a whole object breaks. `old`: its state before the change."""
         causes: list[Cause] = []
-        self._check(value, old, "", _Ratchet(value, old, self._schema), _Budget(), causes)
+        self._check(value, old, "", _Ratchet(value, old, self._schema), Budget(), causes)
         return causes
 
-    def _check(
-        self, value: Any, old: Any, path: str, ratchet: "_Ratchet", budget: _Budget, causes: list[Cause]
-    ) -> None:
+    def _check(self, value: Any, old: Any, path: str, ratchet: "_Ratchet", budget: Budget, causes: list[Cause]) -> None:
         if value is None or budget.spent:
             return
         if self._rules:
@@ -134,51 +130,42 @@ class Rulebook:
                 self._items._check(given, counterpart, f"{path}[{i}]", below_here, budget, causes)
 
     def _evaluate(
-        self, value: Any, old: Any, path: str, ratchet: "_Ratchet", budget: _Budget, causes: list[Cause]
+        self, value: Any, old: Any, path: str, ratchet: "_Ratchet", budget: Budget, causes: list[Cause]
     ) -> None:
-        before: dict[str, Any] = {}
+        before: Values | None = None
         try:
-            values: dict[str, Any] = {"self": self._convert(value)}
+            values = Values({"self": self._convert(value)})
             if old is not None and any(found.uses_old for found in self._rules):
-                before = {**values, "oldSelf": self._convert(aligned(old, value, self._schema))}
+                before = Values({**values.values, "oldSelf": self._convert(aligned(old, value, self._schema))})
         except (ValueError, OverflowError, TypeError, AttributeError) as error:
             # What its schema lets in and has no value in CEL, such as the year 0.
             causes.append(self._failure(self._rules[0].rule, path, EvaluationError(str(error)), budget))
             return
         for found in self._rules:
-            given: Mapping[str, Any] = values
+            given = values
             if found.uses_old:
                 if old is None and not found.rule.optional_old_self:
                     continue  # what is new has not changed
                 given = before or values
             try:
-                self._pay(found, given, budget)
-                holds = found.program.evaluate(given)
+                budget.pay(found.cost if found.cost is not None else metered(found.tree, given))
+                holds = found.program.evaluate(given.values)
             except EvaluationError as error:
                 causes.append(self._failure(found.rule, path, error, budget))
                 if budget.spent:
                     return
                 continue
             if holds is not True and (found.uses_old or not ratchet.unchanged()):
-                causes.append(self._broken(found, value, path, given))
+                causes.append(self._broken(found, value, path, given, budget))
+                if budget.spent:
+                    causes.append(self._failure(found.rule, path, CostError(SPENT), budget))
+                    return
 
-    @staticmethod
-    def _pay(found: _Compiled, values: Mapping[str, Any], budget: _Budget) -> None:
-        """Take what a rule costs from the budget; CostError when it must not be run."""
-        cost = found.cost
-        if cost > _CHEAP:
-            cost = metered(found.tree, values)
-        if cost > CALL_LIMIT:
-            raise CostError(COST_EXCEEDED)
-        budget.left -= max(cost, _LEAST)
-        if budget.left < 0:
-            raise CostError(_SPENT)
-
-    def _failure(self, rule: Rule, path: str, error: EvaluationError, budget: _Budget) -> Cause:
+    def _failure(self, rule: Rule, path: str, error: EvaluationError, budget: Budget) -> Cause:
         shown = (rule.message or rule.text).strip()
-        if str(error) == _SPENT:
+        if str(error) == SPENT:
             budget.spent = True
-            words = _SPENT
+            words = SPENT
         elif isinstance(error, CostError):
             budget.spent = True
             words = (
@@ -193,9 +180,9 @@ class Rulebook:
             words = f"{error} evaluating rule: {shown}"
         return Cause("FieldValueInvalid", path or "<nil>", f"Invalid value: {show(self._type)}: {words}")
 
-    def _broken(self, found: _Compiled, value: Any, path: str, values: Mapping[str, Any]) -> Cause:
+    def _broken(self, found: _Compiled, value: Any, path: str, values: Values, budget: Budget) -> Cause:
         rule = found.rule
-        detail = _message(found, values) or rule.message.strip() or f"failed rule: {rule.text.strip()}"
+        detail = _message(found, values, budget) or rule.message.strip() or f"failed rule: {rule.text.strip()}"
         field = (f"{path}.{found.field}" if path and found.field else path or found.field) or "<nil>"
         plain = self._type not in ("object", "array")
         match rule.reason:
@@ -237,12 +224,13 @@ class _Ratchet:
         return _Ratchet(new, old, self._schema.items if self._schema is not None else None)
 
 
-def _message(found: _Compiled, values: Mapping[str, Any]) -> str:
+def _message(found: _Compiled, values: Values, budget: Budget) -> str:
     """What a rule's messageExpression says; nothing when it has no value that can be shown."""
-    if found.message is None:
+    if found.message is None or found.message_tree is None:
         return ""
     try:
-        text = found.message.evaluate(values)
+        budget.pay(metered(found.message_tree, values))
+        text = found.message.evaluate(values.values)
     except EvaluationError:
         return ""
     text = text.strip() if isinstance(text, str) else ""

@@ -16,6 +16,7 @@ from koord.localcluster.api.schemas.reading import read
 
 RULES = "x-kubernetes-validations"
 REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
+_LONG_RULE, _MANY_BELOW = 1_000, 250
 _LINES = re.compile(r"[\n\r]")
 _FACTOR = (
     "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are "
@@ -44,6 +45,27 @@ def has_rules(source: Source) -> bool:
         return True
     below = [*(source.get("properties") or {}).values(), source.get("items"), source.get("additionalProperties")]
     return any(isinstance(inner, dict) and has_rules(inner) for inner in below)
+
+
+def weight_of_rules(source: Source) -> int:
+    """How many rules a schema has. What takes as long to compile counts as more: long texts, and all that lies below a
+    rule, as it makes the type of `self`.
+    """
+    return _weights(source)[0]
+
+
+def _weights(source: Source) -> tuple[int, int]:
+    """The weight of the rules of a schema and of what is below, and how many schemas these are."""
+    weight, count = 0, 1
+    for inner in (*(source.get("properties") or {}).values(), source.get("items"), source.get("additionalProperties")):
+        if isinstance(inner, dict):
+            more, below = _weights(inner)
+            weight += more
+            count += below
+    rules = source.get(RULES) or ()
+    for rule in rules:
+        weight += 1 + (len(rule.get("rule") or "") + len(rule.get("messageExpression") or "")) // _LONG_RULE
+    return weight + (count // _MANY_BELOW if rules else 0), count
 
 
 def check_rules(source: Source, path: str) -> list[Cause]:
