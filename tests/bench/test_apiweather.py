@@ -136,6 +136,7 @@ def test_stalled_and_refused_are_shares() -> None:
         ("POST", "/api/v1/namespaces/a/events", "event"),
         ("PATCH", "/api/v1/namespaces/a/events/b?x=binding", "event"),
         ("PATCH", "/api/v1/namespaces/a/pods/b/status", "status"),
+        ("PATCH", "/apis/slo.koordinator.sh/v1alpha1/nodemetrics/node-1/status", "metric"),
         ("PUT", "/apis/coordination.k8s.io/v1/namespaces/a/leases/b", "lease"),
         ("PATCH", "/apis/batch/v1/namespaces/a/jobs/b", "other"),
     ],

@@ -20,7 +20,7 @@ SMALL: dict[str, dict[str, int | str]] = {
     "memory": {"nodes": 10, "pods": 40, "rate": 20, "seconds": 5, "sample_s": 1},
     "ledger": {"claims": 200, "rounds": 1, "nodes": 10, "singles": 20, "gangs": 2, "gang_size": 10},
     "quota-tree": {"quotas": 60, "rounds": 1, "changes": 5},
-    "throttle": {"nodes": 5, "rate": 20, "seconds": 2, "misfits": 5, "per_s": 30, "events_s": 8},
+    "throttle": {"nodes": 5, "rate": 20, "seconds": 2, "misfits": 5, "per_s": 30, "reports": 5, "events_s": 8},
     "recovery": {"nodes": 10, "pods": 40, "rate": 30, "warm_s": 1, "rounds": 1, "faults": "scheduler,redis"},
 }
 FIGURES = {
@@ -34,7 +34,13 @@ FIGURES = {
     "koordinator-basic-1k": {"pods_per_s", "p99_s", "binding_over_creation"},
     "gateway-writes": set[str](),
     "quota-tree": {"full_ms", "incremental_ms", "incremental_p99_ms", "build_ms"},
-    "throttle": {"calm.bind_p99_s", "weather.bind_p99_s", "crowded.bind_p99_s", "crowded.event_lag_p50_s"},
+    "throttle": {
+        "calm.bind_p99_s",
+        "weather.bind_p99_s",
+        "crowded.bind_p99_s",
+        "crowded.event_lag_p50_s",
+        "crowded.metric_lag_p50_s",
+    },
     "recovery": {"fault.scheduler.p99_s", "fault.scheduler.gap_s", "lost", "double", "drift"},
 }
 

@@ -178,7 +178,7 @@ async def test_a_bind_overtakes_them_while_the_server_throttles(
         manager.on_result(told.append)
         await manager.publish_many((patch(name, 100), trace) for name in names)
         # More than the server has room for wait; what the queue holds is the bind alone.
-        await until(lambda: sky.refused["status"] > 5, "reports are answered 429")
+        await until(lambda: sky.refused["metric"] > 5, "reports are answered 429")
         bound = await bed.settle("scheduler", Bind(request.id, claim, [BindMember(uid, kube.namespace, "a", "n1")]))
         assert (bound.outcome, len(told) < len(names)) == ("done", True), (bound, len(told))
         assert await bed.waiting() < len(names)

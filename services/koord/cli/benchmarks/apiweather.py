@@ -97,10 +97,12 @@ class Sky:
 
 
 def kind_of(method: str, path: str) -> str:
-    """``read``, ``bind``, ``evict``, ``event``, ``lease``, ``status`` or ``other``."""
+    """``read``, ``bind``, ``evict``, ``event``, ``lease``, ``metric`` (of a node), ``status`` or ``other``."""
     if method in ("GET", "HEAD"):
         return "read"
     parts = path.partition("?")[0].split("/")
+    if "nodemetrics" in parts[-3:]:
+        return "metric"
     return next((kind for word, kind in _KINDS.items() if word in parts[-2:]), "other")
 
 

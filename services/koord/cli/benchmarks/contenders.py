@@ -58,6 +58,16 @@ class Koord:
         if cluster is not None:
             await cluster.__aexit__(None, None, None)
 
+    @property
+    def bus(self) -> str:
+        """The URL of its NATS while it runs."""
+        return self._cluster.file().nats if self._cluster is not None else ""
+
+    @property
+    def cluster(self) -> str:
+        """Its name on the bus."""
+        return self._options.cluster
+
     def pids(self) -> Mapping[str, int]:
         """Every process but this one."""
         pids = dict(self._cluster.pids) if self._cluster is not None else {}

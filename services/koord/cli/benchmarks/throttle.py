@@ -1,8 +1,9 @@
-"""Binding while the API server throttles and stalls: what pods wait, and that Events and status give way to binds.
+"""Binding while the API server throttles and stalls: what pods wait, and that Events and reports give way to binds.
 
 koord reaches the server through :mod:`koord.cli.benchmarks.apiweather`, the load generator goes past it. Plain pods
 come at a steady rate, three times: in calm weather; while a share of the writes is answered 429 and another stalls; and
 with room for fewer writes a second than pods, their Events and the conditions of pods that fit nowhere need together.
+Beside them the usage of all nodes comes as the manager will send it (:mod:`koord.cli.benchmarks.nodereports`).
 """
 
 import asyncio
@@ -16,9 +17,12 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from koord.bus.connection import Bus
+from koord.bus.errors import BusError
 from koord.cli.apiprocess import ApiProcess
 from koord.cli.benchmarks.apiweather import Weather
 from koord.cli.benchmarks.contenders import Koord
+from koord.cli.benchmarks.nodereports import NodeReports
 from koord.cli.benchmarks.podload import NAMESPACE, Load, api_of, load_pods
 from koord.cli.benchmarks.realcluster import NODES_BY_HAND, binaries, clear, make_nodes
 from koord.cli.benchmarks.upprocess import say
@@ -33,6 +37,8 @@ from koord.localcluster.tempdirs import TemporaryDirectory
 from koord.runtime.ending import end
 
 _MOST_P99_S = {"calm": 1.0, "weather": 5.0, "crowded": 5.0}
+_REPORT_S = 60.0
+"""A node reports so often: half of the reports must be there before the next."""
 
 
 class _Involved(msgspec.Struct):
@@ -69,11 +75,18 @@ class Control:
 
 
 class Phase:
-    """One weather: the load, the Events that told of it, and what the server was asked."""
+    """One weather: the load, the Events that told of it, what the server was asked, and how the reports fared."""
 
-    def __init__(self, load: Load, scheduled_at: dict[str, float], told: dict[str, dict[str, int]]) -> None:
+    def __init__(
+        self,
+        load: Load,
+        scheduled_at: dict[str, float],
+        told: dict[str, dict[str, int]],
+        reports: dict[str, float],
+    ) -> None:
         self.load = load
         self.told = told
+        self.reports = reports
         self.lags_s = sorted(at - load.bound_at[name] for name, at in scheduled_at.items() if name in load.bound_at)
 
     def figures(self, name: str) -> dict[str, float]:
@@ -86,9 +99,10 @@ class Phase:
         }
         if self.lags_s:
             found[f"{name}.event_lag_p50_s"] = self.lags_s[len(self.lags_s) // 2]
+        found |= {f"{name}.{key}": value for key, value in self.reports.items()}
         for what, counts in sorted(self.told.items()):
             for kind, count in sorted(counts.items()):
-                if kind in ("bind", "event", "status"):
+                if kind in ("bind", "event", "metric", "status"):
                     found[f"{name}.{what}.{kind}"] = float(count)
         return found
 
@@ -98,7 +112,7 @@ async def _run(parameters: Parameters) -> BenchResult:
     try:
         async with _server(parameters, log) as (direct, directory), _proxy(direct, directory, log) as weathered:
             phases = await _phases(parameters, direct, weathered, log)
-    except (ServerError, CommandError, RuntimeError) as error:
+    except (ServerError, CommandError, BusError, RuntimeError) as error:
         raise CommandError("\n".join([*log[-20:], str(error)])) from error
     return _result(parameters, phases)
 
@@ -120,15 +134,30 @@ async def _phases(parameters: Parameters, direct: str, weathered: str, log: list
         koord = Koord(weathered, log)
         await koord.start()
         try:
-            for name, (weather, misfits) in weathers.items():
-                await control.set(weather)
-                found[name] = await _phase(api, access, koord, control, name, given, misfits)
-                await control.set(Weather())
-                await clear(api)
-                say(_words(name, found[name]))
+            async with _reports(koord, api, int(given["nodes"])) as reports:
+                for name, (weather, misfits) in weathers.items():
+                    await control.set(weather)
+                    found[name] = await _phase(api, access, koord, control, reports, name, given, misfits)
+                    await control.set(Weather())
+                    await clear(api)
+                    say(_words(name, found[name]))
         finally:
             await koord.stop()
     return found
+
+
+@contextlib.asynccontextmanager
+async def _reports(koord: Koord, api: HttpClusterApi, nodes: int) -> AsyncIterator[NodeReports]:
+    bus = await Bus.connect(koord.bus, koord.cluster, "bench-manager")
+    try:
+        reports = NodeReports(bus, api, [f"node-{number:05d}" for number in range(nodes)])
+        await reports.start()
+        try:
+            yield reports
+        finally:
+            await reports.stop()
+    finally:
+        await bus.close()
 
 
 async def _phase(
@@ -136,6 +165,7 @@ async def _phase(
     access: ApiAccess,
     koord: Koord,
     control: Control,
+    reports: NodeReports,
     name: str,
     given: dict[str, float],
     misfits: float,
@@ -144,15 +174,18 @@ async def _phase(
     rate, seconds = given["rate"], given["seconds"]
     following = asyncio.create_task(_follow_events(api, f"{name}-", scheduled), name="bench events")
     others = asyncio.create_task(_misfits(api, misfits, seconds), name="bench misfits")
+    reports.begin()
+    reporting = asyncio.create_task(reports.send(given["reports"], seconds), name="bench reports")
     try:
         load = await load_pods(access, koord.pids, int(rate * seconds), rate, prefix=name)
         told = await control.told()
         deadline = time.monotonic() + given["events_s"]
-        while len(scheduled) < load.bound and time.monotonic() < deadline:  # noqa: ASYNC110 - a watch fills it
+        await reporting
+        while (len(scheduled) < load.bound or reports.open) and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     finally:
-        await end(following, others)
-    return Phase(load, scheduled, told)
+        await end(following, others, reporting)
+    return Phase(load, scheduled, told, reports.figures())
 
 
 async def _follow_events(api: HttpClusterApi, prefix: str, scheduled: dict[str, float]) -> None:
@@ -235,6 +268,10 @@ def _result(parameters: Parameters, phases: dict[str, Phase]) -> BenchResult:
     # Events give way: in the crowd they come later after their bindings than the bindings after their pods.
     lag = figures.get("crowded.event_lag_p50_s", float("inf"))
     ratios["crowded.bind_p50_over_event_lag"] = figures["crowded.bind_p50_s"] / lag
+    # So do the reports of nodes, which come all the same.
+    lag = figures.get("crowded.metric_lag_p50_s", float("inf"))
+    ratios["crowded.bind_p50_over_metric_lag"] = figures["crowded.bind_p50_s"] / lag
+    ratios["crowded.metric_lag_p50_s"] = lag / _REPORT_S
     return BenchResult(
         scenario=THROTTLE.name,
         parameters=dict(parameters),
@@ -261,10 +298,10 @@ def _misfit(name: str) -> dict[str, Any]:
 
 THROTTLE = Scenario(
     "throttle",
-    "binding while the API server answers 429 and stalls: p99, and Events and status give way",
+    "binding while the API server answers 429 and stalls: p99, and Events and reports of nodes give way",
     _run,
     {
-        "nodes": 200,
+        "nodes": 1000,
         "rate": 100,
         "seconds": 15,
         "refused": 0.1,
@@ -272,6 +309,7 @@ THROTTLE = Scenario(
         "stall_s": 0.5,
         "per_s": 150,
         "misfits": 20,
+        "reports": 17,
         "events_s": 30,
         "server": "embedded",
         "binaries": "",
