@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koord.kube.meta import ObjectMeta
+from koord.kube.protocol.scheduler import BIND_SETTLED
 from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.kube.quotas import ElasticQuotaSpec
 from koord.scheduler.engine.placement import Placed
@@ -190,3 +191,19 @@ def test_books_equal_the_truth(steps: list[tuple[str, int, int]]) -> None:
         elif what == "back":
             story.give_back()
         story.check()
+
+
+def test_a_settled_pod_is_not_tried_again_for_that() -> None:
+    """A barrier may settle thousands that wait: their versions change, and nothing that could help them."""
+    story = Story()
+    story.pod(1, 0)
+    [unit] = story.queue.pop(1, story.now)
+    story.queue.reject(unit, ["NodeResourcesFit"], story.now)
+    assert unit.state == "unschedulable"
+    before = story.pods[1]
+    for annotations, parked in (({BIND_SETTLED: "1"}, True), ({BIND_SETTLED: "2"}, True), ({"x": "y"}, False)):
+        meta = msgspec.structs.replace(before.metadata, annotations=annotations)
+        after = msgspec.structs.replace(before, metadata=meta)
+        story.world.apply_pod(before, after, story.now)
+        assert (story.queue.counts["unschedulable"] == 1) is parked, annotations
+        before = after

@@ -20,13 +20,13 @@ from koord.gateway.allow import describe
 from koord.gateway.api import PATCH_TYPES, Api, ApiUnavailable
 from koord.gateway.guarantees import Guarantees
 from koord.gateway.objects import Brief, ObjectError, read_object, read_status
+from koord.kube.protocol.scheduler import BIND_SETTLED
 from koord.kube.resources import BY_TOKEN, PODS, QUEUE_UNITS, Resource
 from koord.telemetry.logs import get_logger
 
 log = get_logger("koord.gateway.settling")
 
-SETTLED: Final = "koord.sh/bind-settled"
-"""Annotation that a settle writes; only its change of the object's version matters."""
+SETTLED: Final = BIND_SETTLED
 MOST_RECORDS: Final = 256
 """Records in one question."""
 INDEX_S: Final = 3.0

@@ -4,11 +4,11 @@ A pod is *foreign* (another scheduler's or not yet ours), *pending* (ours to pla
 or bind under way) or *bound*. Every pod with a node counts, whoever put it there.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from koord.contracts.quota import QuotaRuntime
 from koord.kube.groups import PodGroup
-from koord.kube.protocol.scheduler import scheduler_name
+from koord.kube.protocol.scheduler import BIND_SETTLED, scheduler_name
 from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.scheduler.catalogue import Catalogue
 from koord.scheduler.engine.placement import Engine, PodInfo
@@ -369,7 +369,12 @@ def _differs(old: PodView, new: PodView) -> bool:
     return (
         old.shape is not new.shape
         or old.metadata.labels != new.metadata.labels
-        or old.metadata.annotations != new.metadata.annotations
+        or _notes_differ(old.metadata.annotations, new.metadata.annotations)
         or old.spec.priority != new.spec.priority
         or old.spec.scheduling_gates != new.spec.scheduling_gates
     )
+
+
+def _notes_differ(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    """Without the gateway's settling: a barrier settles all that waits, which is no reason to try all of it again."""
+    return old != new and any(old.get(key) != new.get(key) for key in old.keys() | new.keys() if key != BIND_SETTLED)

@@ -16,6 +16,9 @@ LEGACY_SCHEDULE_ADMISSION: Final = "alibabacloud.com/schedule-admission"
 
 KUEUE_GATES: Final = frozenset(("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology"))
 
+BIND_SETTLED: Final = "koord.sh/bind-settled"
+"""Annotation that the gateway changes to make older writes fail; only its change of the object's version matters."""
+
 
 def scheduler_name(labels: Mapping[str, str], spec_name: str) -> str:
     """Which scheduler a pod is for: the label, else the spec, else the default scheduler."""
