@@ -134,7 +134,7 @@ class NodeReports:
 
     def _patch(self, node: str) -> Patch:
         target = ObjectRef(NODE_METRICS.token, "", node)
-        body = msgspec.json.encode({"status": _status(self._number)})
+        body = msgspec.json.encode({"status": report_status(self._number)})
         return Patch(f"metric-{self._number}", target, body, subresource="status", lane="metric")
 
 
@@ -143,7 +143,7 @@ def _cpu(number: int) -> str:
     return f"{number}m"
 
 
-def _status(number: int) -> dict[str, Any]:
+def report_status(number: int) -> dict[str, Any]:
     """What a node with some twenty pods reports, about 4 kB."""
     used = {"resources": {"cpu": _cpu(number), "memory": "10Gi"}}
     kinds = ("avg", "p50", "p90", "p95", "p99")
