@@ -249,3 +249,12 @@ async def test_selectors_of_thousands_of_terms(client: Client, namespace: str) -
     ):
         listed = await client.get(maps, fieldSelector=text)
         assert ("c" in [item["metadata"]["name"] for item in listed.body["items"]]) is found
+
+
+async def test_thousands_of_warnings_are_cut_short(client: Client, namespace: str) -> None:
+    """An answer with a header for each could be read by no client."""
+    pairs = "".join(f"u{i}: 1\n" for i in range(5_000))
+    body = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: warned}}\n{pairs}".encode()
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    made = await client.request("POST", path, body, content_type="application/yaml")
+    assert made.status == 201, made.body

@@ -174,3 +174,23 @@ async def test_what_kubectl_shows(client: Client, namespace: str, kubectl: Kubec
     assert kubectl("get", "service", "inside", "-o", "jsonpath={.spec.clusterIP}").stdout.count(".") == 3
     headless = kubectl("create", "service", "clusterip", "none", "--clusterip=None", "--tcp=80")
     assert "created" in headless.stdout
+
+
+async def test_what_only_some_services_have_is_refused(client: Client, namespace: str) -> None:
+    path = path_of(namespace)
+    for spec, told in (
+        ({"clusterIPs": ["10.96.0.77"]}, "must be empty when `clusterIP` is not specified"),
+        ({"clusterIP": "10.96.0.80", "clusterIPs": ["10.96.0.81"]}, "first value must match `clusterIP`"),
+        ({"loadBalancerClass": "a/b"}, "spec.loadBalancerClass: Forbidden: may only be used when `type` is"),
+        ({"healthCheckNodePort": 30300}, "spec.healthCheckNodePort: Invalid value: 30300: may only be set when"),
+    ):
+        refused = await client.post(path, service("a", **spec))
+        assert refused.status == 422 and told in refused.body["message"], refused.body
+    local = {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}
+    first = (await client.post(path, service("first", **local))).body["spec"]["healthCheckNodePort"]
+    for number, told in ((first, "already allocated"), (99, "not in the valid range")):
+        refused = await client.post(path, service("second", **local, healthCheckNodePort=number))
+        assert refused.status == 500 and told in refused.body["message"], refused.body
+    # What was given out stays through an update that names it.
+    kept = await client.patch(f"{path}/first", {"spec": {"healthCheckNodePort": first, "selector": {"a": "b"}}}, MERGE)
+    assert kept.status == 200 and kept.body["spec"]["healthCheckNodePort"] == first, kept.body

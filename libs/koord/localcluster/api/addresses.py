@@ -76,6 +76,8 @@ class ServiceAddresses:
             health = kind == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
             if health and not spec.get("healthCheckNodePort"):
                 spec["healthCheckNodePort"] = self._free_port({("TCP", number) for _, number in _ports(spec)})
+            elif health:
+                self._take_health_port(spec, own)
         if causes:
             raise invalid(resource, metadata["name"], causes)
 
@@ -107,6 +109,18 @@ class ServiceAddresses:
             taken.add((protocol, number))
             chosen[port["port"]] = number
         return causes
+
+    def _take_health_port(self, spec: Object, own: _Held) -> None:
+        """A port for health checks that a client chose; 500 when it cannot have it, as on the real server."""
+        number = spec["healthCheckNodePort"]
+        others = {("TCP", port["nodePort"]) for port in spec.get("ports") or () if port.get("nodePort")}
+        why = ""
+        if number not in PORTS:
+            why = f"provided port is not in the valid range. The range of valid ports is {PORTS[0]}-{PORTS[-1]}"
+        elif not self._is_free(("TCP", number), others, own):
+            why = "provided port is already allocated"
+        if why:
+            raise internal(f"failed to allocate requested HealthCheck NodePort {number}: {why}")
 
     def _is_free(self, port: Port, taken: set[Port], own: _Held) -> bool:
         return port not in taken and (port not in self._ports or port in own.ports)

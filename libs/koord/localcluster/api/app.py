@@ -36,6 +36,8 @@ _TEXT = b"text/plain; charset=utf-8"
 _OPEN = ("healthz", "readyz", "livez")
 _log = logging.getLogger(__name__)
 
+_MOST_WARNED, _LONGEST_WARNING = 4 * 1024, 256
+
 
 class App:
     """One embedded API server behind HTTP. `token` is the only credential; `address` is shown to clients."""
@@ -168,10 +170,24 @@ def _warning(text: str) -> bytes:
     return f'299 - "{quoted}"'.encode()
 
 
+def _shortened(warnings: list[str]) -> list[str]:
+    """What is told of so many warnings: clients take no answer with thousands of headers. The real server's bounds."""
+    found = list(dict.fromkeys(warnings))
+    if sum(map(len, found)) <= _MOST_WARNED:
+        return found
+    written = 0
+    for i, text in enumerate(found):
+        if written >= _MOST_WARNED:
+            return found[:i]
+        found[i] = text[:_LONGEST_WARNING]
+        written += len(found[i])
+    return found
+
+
 async def _respond(response: Response, warnings: list[str], wait: int, receive: Receive, send: Send) -> None:
     headers = _JSON_HEADERS if response.content_type is JSON else [(b"content-type", response.content_type)]
     if warnings:
-        headers = [*headers, *((b"warning", _warning(text)) for text in dict.fromkeys(warnings))]
+        headers = [*headers, *((b"warning", _warning(text)) for text in _shortened(warnings))]
     if wait:
         headers = [*headers, (b"retry-after", str(wait).encode())]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})

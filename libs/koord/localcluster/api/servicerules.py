@@ -36,6 +36,7 @@ def validate_service(service: Object) -> list[Cause]:
     for field, known in (("sessionAffinity", ("ClientIP", "None")), ("internalTrafficPolicy", ("Cluster", "Local"))):
         if spec.get(field) and spec[field] not in known:
             causes.append(not_supported(f"spec.{field}", spec[field], known))
+    causes += _balanced(spec, kind)
     policy = spec.get("externalTrafficPolicy")
     if policy and kind not in EXPOSED and not spec.get("externalIPs"):
         words = "may only be set for externally-accessible services"
@@ -43,6 +44,16 @@ def validate_service(service: Object) -> list[Cause]:
     elif policy and policy not in ("Cluster", "Local"):
         causes.append(not_supported("spec.externalTrafficPolicy", policy, ("Cluster", "Local")))
     return causes
+
+
+def _balanced(spec: Object, kind: str) -> Iterator[Cause]:
+    """What only Services with a load balancer have."""
+    if kind != "LoadBalancer" and spec.get("loadBalancerClass"):
+        yield forbidden_value("spec.loadBalancerClass", "may only be used when `type` is 'LoadBalancer'")
+    health = spec.get("healthCheckNodePort")
+    if health and (kind != "LoadBalancer" or spec.get("externalTrafficPolicy") != "Local"):
+        words = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        yield invalid_value("spec.healthCheckNodePort", health, words)
 
 
 def _ports(ports: list[Object], kind: str) -> Iterator[Cause]:
@@ -108,6 +119,13 @@ def _addresses(spec: Object, kind: str) -> Iterator[Cause]:
             yield invalid_value("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
     elif address and not _is_address(address):
         yield invalid_value("spec.clusterIPs[0]", address, _ADDRESS_RULE)
+    listed = spec.get("clusterIPs") or []
+    if kind != "ExternalName" and listed and listed[0] != address:
+        words = (
+            "must be empty when `clusterIP` is not specified" if not address else "first value must match `clusterIP`"
+        )
+        shown = json.dumps(listed, separators=(",", ":"))
+        yield Cause("FieldValueInvalid", "spec.clusterIPs", f"Invalid value: {shown}: {words}")
     for i, given in enumerate(spec.get("externalIPs") or ()):
         if not _is_address(given):
             yield invalid_value(f"spec.externalIPs[{i}]", given, _ADDRESS_RULE)

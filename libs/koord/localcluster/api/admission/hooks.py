@@ -5,7 +5,7 @@ selectors are tested per object.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -91,6 +91,26 @@ def rule_matches(rule: Rule, operation: str, where: GroupVersionResource, subres
     return False
 
 
+def any_matches(
+    rules: Iterable[Rule], operation: str, resource: Resource, subresource: str, registry: Registry
+) -> bool:
+    """Whether any rule is about this kind of write in any version; none is about what says who is asked."""
+    plurals = (resource.plural, "bindings") if subresource == "binding" else (resource.plural,)
+    return resource.group != GROUP and any(
+        rule_matches(
+            rule,
+            operation,
+            GroupVersionResource(route.group, route.version, plural),
+            "" if plural == "bindings" else subresource,
+            in_space=resource.namespaced,
+        )
+        for rule in rules
+        for route in registry.routes.values()
+        if route.resource is resource
+        for plural in plurals
+    )
+
+
 class HookSet:
     """The webhooks of one kind of configuration, in the order in which they are asked: configurations by name."""
 
@@ -111,21 +131,8 @@ class HookSet:
         key = (operation, resource.key, subresource)
         known = self._kinds.get(key)
         if known is None:
-            plurals = (resource.plural, "bindings") if subresource == "binding" else (resource.plural,)
-            known = self._kinds[key] = resource.group != GROUP and any(
-                rule_matches(
-                    rule,
-                    operation,
-                    GroupVersionResource(route.group, route.version, plural),
-                    "" if plural == "bindings" else subresource,
-                    in_space=resource.namespaced,
-                )
-                for hook in self._hooks
-                for rule in hook.webhook.rules or ()
-                for route in self._registry.routes.values()
-                if route.resource is resource
-                for plural in plurals
-            )
+            rules = (rule for hook in self._hooks for rule in hook.webhook.rules or ())
+            known = self._kinds[key] = any_matches(rules, operation, resource, subresource, self._registry)
         return known
 
     def select(self, write: Attributes) -> list[Invocation]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from koord.kube import selectors
-from koord.localcluster.api.admission.attributes import DELETE, Attributes, GroupVersionResource
+from koord.localcluster.api.admission.attributes import DELETE, Attributes
 from koord.localcluster.api.admission.conditions import (
     Condition,
     ConditionError,
@@ -20,8 +20,7 @@ from koord.localcluster.api.admission.conditions import (
     new_checker,
     shared_values,
 )
-from koord.localcluster.api.admission.definitions import GROUP
-from koord.localcluster.api.admission.hooks import compile_selector, rule_matches
+from koord.localcluster.api.admission.hooks import any_matches, compile_selector, rule_matches
 from koord.localcluster.api.admission.policydefinitions import (
     BindingSpec,
     MatchResources,
@@ -246,21 +245,8 @@ class PolicySet:
         key = (operation, resource.key, subresource)
         known = self._kinds.get(key)
         if known is None:
-            plurals = (resource.plural, "bindings") if subresource == "binding" else (resource.plural,)
-            known = self._kinds[key] = resource.group != GROUP and any(
-                rule_matches(
-                    rule,
-                    operation,
-                    GroupVersionResource(route.group, route.version, plural),
-                    "" if plural == "bindings" else subresource,
-                    in_space=resource.namespaced,
-                )
-                for policy, _ in self._bound
-                for rule in policy.matcher.rules or ()
-                for route in self._registry.routes.values()
-                if route.resource is resource
-                for plural in plurals
-            )
+            rules = (rule for policy, _ in self._bound for rule in policy.matcher.rules or ())
+            known = self._kinds[key] = any_matches(rules, operation, resource, subresource, self._registry)
         return known
 
     def check(self, write: Attributes, warnings: list[str]) -> None:

@@ -60,7 +60,7 @@ def is_plain(tree: Tree) -> bool:
     """Whether an expression takes the time that Kubernetes' estimate says; it needs no meter if that is little."""
     every = list(nodes(tree.root))
     return len(every) <= _MANY_NODES and not any(
-        node.kind == LOOP
+        (node.kind in (LIST, MAP) and any(inner.kind != CONSTANT for inner in node.args))
         or (node.kind == CALL and (node.name in _PYTHON or node.name in _GROWING or node.name.startswith("sets.")))
         for node in every
     )

@@ -123,8 +123,8 @@ class CustomReader:
         prune(obj, self.schema, "", paths)
         drop_nulls(obj, self.schema)
         if report is not None and report.mode != IGNORE:
-            report.problems += unknown
-            report.problems += [f'unknown field "{path}"' for path in sorted(paths)]
+            report.note(unknown)
+            report.note([f'unknown field "{path}"' for path in sorted(paths)])
 
     @staticmethod
     def _metadata(metadata: Any, unknown: list[str]) -> None:

@@ -71,7 +71,7 @@ class Decoder:
         except TypeMismatchError as error:
             raise self._refusal(obj, before, str(error)) from error
         if report is not None and unknown:
-            report.problems += unknown
+            report.note(unknown)
 
     def _refusal(self, obj: Object, before: Object, why: str) -> Exception:
         if before:

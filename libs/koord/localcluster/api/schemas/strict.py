@@ -6,6 +6,8 @@ from typing import Any
 from koord.localcluster.api.store import encode
 
 IGNORE, WARN, STRICT = "Ignore", "Warn", "Strict"
+# As many as the real server's reader notes.
+_MOST = 100
 SUPPORTED = ("", IGNORE, STRICT, WARN)
 
 
@@ -29,14 +31,18 @@ class Report:
         A member that was dropped takes its colon along, so bodies without duplicates are told by a count.
         """
         if body.count(b'":') != encode(decoded).count(b'":'):
-            self.problems += [f'duplicate field "{path}"' for path in duplicates(body)]
+            self.note([f'duplicate field "{path}"' for path in duplicates(body)])
+
+    def note(self, problems: list[str]) -> None:
+        """Add what was found, as far as there is room: nobody reads thousands, and no client takes as many headers."""
+        self.problems += problems[: max(_MOST - len(self.problems), 0)]
 
     def add_repeated(self, lines: list[str]) -> None:
         """Note the keys that a YAML body says again."""
         if self.mode == STRICT:
             self.repeated = lines
         else:
-            self.problems += lines
+            self.note(lines)
 
     @property
     def refused(self) -> str:
