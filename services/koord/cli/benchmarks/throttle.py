@@ -138,7 +138,6 @@ async def _phases(parameters: Parameters, direct: str, weathered: str, log: list
                 for name, (weather, misfits) in weathers.items():
                     await control.set(weather)
                     found[name] = await _phase(api, access, koord, control, reports, name, given, misfits)
-                    await control.set(Weather())
                     await clear(api)
                     say(_words(name, found[name]))
         finally:
@@ -179,6 +178,8 @@ async def _phase(
     try:
         load = await load_pods(access, koord.pids, int(rate * seconds), rate, prefix=name)
         told = await control.told()
+        # What has given way comes now, or the next weather would begin with it.
+        await control.set(Weather())
         deadline = time.monotonic() + given["events_s"]
         await reporting
         while (len(scheduled) < load.bound or reports.open) and time.monotonic() < deadline:  # noqa: ASYNC110
