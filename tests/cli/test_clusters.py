@@ -71,6 +71,14 @@ def test_a_file_that_cannot_be_written_is_told_and_leaves_nothing(tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["ready.json"]
 
 
+def test_a_file_that_the_variable_names_is_told_by_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(clusters.VARIABLE, str(tmp_path / "none"))
+    with pytest.raises(UsageProblem, match=f"^KOORD_CLUSTER {tmp_path}/none: No such file"):
+        clusters.find(None)
+
+
 def test_of_several_running_clusters_the_newest_is_taken_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

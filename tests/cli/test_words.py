@@ -27,6 +27,18 @@ def test_an_error_with_brackets_is_told_whole(
     assert WORDS in capsys.readouterr().err
 
 
+def test_an_error_of_several_lines_is_told_in_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: Any) -> Any:
+        raise UsageProblem("kubeconfig k: while parsing\n  in line 2\n")
+
+    monkeypatch.setattr(main, "app", fail)
+    with pytest.raises(SystemExit):
+        main.main()
+    assert capsys.readouterr().err == "error: kubeconfig k: while parsing in line 2\n"
+
+
 def test_a_cell_with_brackets_is_shown_whole() -> None:
     console = Console(width=200)
     with console.capture() as captured:

@@ -97,14 +97,14 @@ def check_target(option: str, path: Path) -> None:
         raise UsageProblem(f"{option} {path}: {path.absolute().parent} is no directory that can be written to")
 
 
-def read(path: Path) -> ClusterFile:
-    """The cluster of a ready file; UsageProblem names the file and what is wrong with it."""
+def read(path: Path, named_by: str = "--cluster") -> ClusterFile:
+    """The cluster of a ready file; UsageProblem names the file, by what it was named, and what is wrong with it."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=ClusterFile)
     except OSError as error:
-        raise UsageProblem(f"--cluster {path}: {error.strerror}") from error
+        raise UsageProblem(f"{named_by} {path}: {error.strerror}") from error
     except msgspec.MsgspecError as error:
-        raise UsageProblem(f"--cluster {path}: not a ready file of koord up: {error}") from error
+        raise UsageProblem(f"{named_by} {path}: not a ready file of koord up: {error}") from error
 
 
 def find(option: Path | None) -> ClusterFile:
@@ -112,7 +112,7 @@ def find(option: Path | None) -> ClusterFile:
     if option is not None:
         return read(option)
     if os.environ.get(VARIABLE):
-        return read(Path(os.environ[VARIABLE]))
+        return read(Path(os.environ[VARIABLE]), VARIABLE)
     live = _live()
     if not live:
         raise UsageProblem("no running cluster found: start one with 'koord up', or name one with --cluster FILE")

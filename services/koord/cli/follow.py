@@ -7,9 +7,10 @@ from typing import Any
 from koord.cli.progress import DONE, stage_of
 from koord.kube import resources
 from koord.kube.jobs.registry import JOB_KINDS
+from koord.kube.queues import FAILED, SUCCEED
 from koord.kube.resources import Resource
-from koord.localcluster.clusterapi import ApiError, Object
-from koord.localcluster.httpapi import HttpClusterApi, ResourcePath
+from koord.localcluster.clusterapi import ApiError, ClusterApi, Object
+from koord.localcluster.httpapi import ResourcePath
 
 REFRESH_S = 0.5
 
@@ -30,7 +31,7 @@ class _Followed:
 class Follower:
     """Asks the API server twice a second how the jobs are; objects that are no jobs are not followed."""
 
-    def __init__(self, api: HttpClusterApi) -> None:
+    def __init__(self, api: ClusterApi) -> None:
         self._api = api
         self._jobs: list[_Followed] = []
 
@@ -87,8 +88,19 @@ class Follower:
         unit = units.get((job.namespace, job.kind, job.name))
         status = (unit or {}).get("status") or {}
         job.pods = ""
-        job.message = str(status.get("message") or "")
+        if job.stage in DONE and status.get("phase") not in (SUCCEED, FAILED):
+            # The unit tells the end a moment after the job: what it says now is of before.
+            job.message = _last_words(seen)
+        else:
+            job.message = str(status.get("message") or "")
         admissions = status.get("admissions") or ()
         if admissions and job.stage not in DONE:
             running = sum(int(entry.get("running") or 0) for entry in admissions)
             job.pods = f"{running}/{sum(int(entry.get('replicas') or 0) for entry in admissions)}"
+
+
+def _last_words(job: Object) -> str:
+    """What a job that is over says itself: the message of its latest true condition, else of its status."""
+    status = job.get("status") or {}
+    true = [condition for condition in status.get("conditions") or () if condition.get("status") == "True"]
+    return str((true[-1].get("message") if true else "") or status.get("message") or "")

@@ -74,8 +74,10 @@ def _misused(error: TyperException) -> NoReturn:
 
 
 def _fail(text: str, code: int) -> NoReturn:
+    # Parsers show places in several lines; what fails here is told in one.
+    line = " ".join(part.strip() for part in text.splitlines())
     # What the API and users wrote may look like markup: "[metadata.name: Invalid value ...]".
-    Console(stderr=True, highlight=False).print(f"[bold red]error:[/bold red] {escape(text)}", soft_wrap=True)
+    Console(stderr=True, highlight=False).print(f"[bold red]error:[/bold red] {escape(line)}", soft_wrap=True)
     sys.exit(code)
 
 

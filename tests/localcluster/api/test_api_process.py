@@ -142,10 +142,25 @@ def test_a_bad_option_of_the_components_ends_before_serving() -> None:
     assert find_components(options, rest) is None
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--port", "65536"), "--port 65536: must be from 0 to 65535"),
+        (("--crds", "nowhere"), "nowhere: no such folder"),
+    ],
+)
+def test_an_option_out_of_range_is_named(
+    option: tuple[str, str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_arguments(["--dir", "d", *option])
+    assert ended.value.code == 2 and words in capsys.readouterr().err
+
+
 async def test_a_taken_port_is_refused_and_a_stopped_one_is_free_again(tmp_path: Path) -> None:
     first = ApiServer(Cluster(), tmp_path / "a")
     port = int((await first.start()).url.rsplit(":", 1)[1])
-    with pytest.raises(OSError, match="Address already in use"):
+    with pytest.raises(OSError, match=f"Address already in use: '127.0.0.1:{port}'"):
         await ApiServer(Cluster(), tmp_path / "b", port=port).start()
     await first.stop()
     again = ApiServer(Cluster(), tmp_path / "c", port=port)

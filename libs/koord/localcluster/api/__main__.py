@@ -58,6 +58,11 @@ def parse_arguments(arguments: list[str]) -> tuple[argparse.Namespace, list[str]
     options, rest = parser.parse_known_args(arguments)
     if not 0 <= options.sync_seconds <= 60:
         parser.error(f"--sync-seconds {options.sync_seconds}: must be from 0 to 60")
+    if not 0 <= options.port <= 65535:
+        parser.error(f"--port {options.port}: must be from 0 to 65535")
+    for folder in options.crds:
+        if not folder.is_dir():
+            parser.error(f"--crds {folder}: no such folder")
     return options, rest
 
 

@@ -65,7 +65,7 @@ Components = Callable[[InProcessApi], Awaitable[Running]]
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one."""
+    """A listening socket; port 0 takes a free one. The OSError names the address."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         # A server that starts again on its port must not wait for the connections of its earlier life.
@@ -73,9 +73,9 @@ def listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
         listener.listen(_BACKLOG)
         listener.setblocking(False)
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
     return listener
 
 

@@ -107,14 +107,27 @@ def _held() -> str:
 
 async def _wait(follower: "Follower", console: Console, until: Until, timeout: float) -> list[dict[str, Any]]:
     columns = {"job": "JOB", "kind": "KIND", "stage": "STAGE", "pods": "RUNNING", "message": "MESSAGE"}
+    told: dict[str, str] = {}
     try:
         async with asyncio.timeout(timeout or None):
             with Live(console=console, auto_refresh=False, transient=not console.is_terminal) as live:
                 async for rows in follower.follow(until):
-                    live.update(table(columns, rows), refresh=console.is_terminal)
+                    if console.is_terminal:
+                        live.update(table(columns, rows), refresh=True)
+                    else:
+                        _tell(console, rows, told)
     except TimeoutError:
         waiting = [row["job"] for row in follower.rows() if row["stage"] not in ("running", "succeeded", "failed")]
         raise CommandError(f"not {until} after {timeout:g} s: {', '.join(waiting) or 'jobs still running'}") from None
     if not console.is_terminal:
         console.print(table(columns, follower.rows()))
     return follower.rows()
+
+
+def _tell(console: Console, rows: list[dict[str, Any]], told: dict[str, str]) -> None:
+    """In a pipe or a log: a line for each job whose stage or message is another than what was ``told``."""
+    for row in rows:
+        line = f"{row['job']} {row['stage']}" + (f": {row['message']}" if row["message"] else "")
+        if told.get(row["job"]) != line:
+            told[row["job"]] = line
+            console.print(line, markup=False, soft_wrap=True)

@@ -107,7 +107,7 @@ def up(
     if gpu_nodes > nodes:
         raise UsageProblem(f"--gpu-nodes {gpu_nodes}: must not exceed --nodes {nodes}")
     if kubeconfig is not None and not kubeconfig.is_file():
-        raise UsageProblem(f"--kubeconfig {kubeconfig}: no such file")
+        raise UsageProblem(f"--kubeconfig {kubeconfig}: {'is no file' if kubeconfig.exists() else 'no such file'}")
     if kubeconfig is not None and data_dir is not None:
         raise UsageProblem("--data-dir keeps the embedded API's objects: it does not go with --kubeconfig")
     if kubeconfig is None and (install_crds or operators is not None):
