@@ -1,19 +1,17 @@
-"""Evictions, the disruption budgets that judge them, and `kubectl drain`.
+"""Evictions and the disruption budgets that judge them.
 
 A pod here is Running because the test says so: there is no kubelet, so whoever is evicted from a node stays, marked,
 until the test plays the kubelet's part.
 """
 
 import asyncio
-import subprocess
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from tests.conformance.client import Answer, Client, until
-from tests.conformance.rig import Kubectl, pod, unique
+from tests.conformance.rig import pod, unique
 
 REFUSED = "Cannot evict pod as it would violate the pod's disruption budget."
 LABELS = {"app": "web"}
@@ -415,67 +413,3 @@ async def test_pods_of_nobody_and_of_who_has_no_scale(pods: Pods) -> None:
 async def test_budgets_are_checked(pods: Pods, spec: dict[str, Any], text: str) -> None:
     answer = await pods.client.post(pods.budgets, {"metadata": {"name": "a"}, "spec": spec})
     assert (answer.status, answer.message) == (422, f'PodDisruptionBudget.policy "a" is invalid: {text}')
-
-
-# --- kubectl drain
-
-
-def drain(kubectl: Kubectl, node: str, *options: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-    return kubectl(
-        "drain",
-        node,
-        "--force",
-        "--ignore-daemonsets",
-        "--delete-emptydir-data",
-        "--timeout=60s",
-        *options,
-        check=check,
-    )
-
-
-async def playing_kubelet(pods: Pods, until_done: Callable[[], Awaitable[Any]]) -> None:
-    """Remove what is marked, until something is so."""
-    while not await until_done():
-        for item in (await pods.client.get(pods.pods)).body["items"]:
-            if "deletionTimestamp" in item["metadata"]:
-                await pods.client.delete(f"{pods.pods}/{item['metadata']['name']}", {"gracePeriodSeconds": 0})
-        await asyncio.sleep(0.05)
-
-
-async def test_drain(pods: Pods, node: str, kubectl: Kubectl) -> None:
-    for name in ("a", "b"):
-        await pods.make(name, node=node)
-    tried = await asyncio.to_thread(drain, kubectl, node, "--dry-run=server")
-    assert f"evicting pod {pods.namespace}/a (server dry run)" in tried.stdout
-    spec = (await pods.client.get(f"/api/v1/nodes/{node}")).body.get("spec") or {}
-    assert not spec.get("unschedulable")
-    draining = asyncio.create_task(asyncio.to_thread(drain, kubectl, node))
-
-    async def done() -> bool:
-        return draining.done()
-
-    await playing_kubelet(pods, done)
-    assert f"node/{node} drained" in (await draining).stdout
-    assert (await pods.client.get(f"/api/v1/nodes/{node}")).body["spec"]["unschedulable"] is True
-    assert (await pods.client.get(pods.pods)).body["items"] == []
-    assert "uncordoned" in kubectl("uncordon", node).stdout
-
-
-async def test_drain_waits_for_a_budget(pods: Pods, node: str, kubectl: Kubectl) -> None:
-    await pods.make("a", node=node)
-    await pods.budget("one", {"currentHealthy": 1, "disruptionsAllowed": 0}, minAvailable=1)
-    for seconds in (2, 10, 30):  # the time is for all of it: a busy machine may need it for the first answer
-        stopped = await asyncio.to_thread(drain, kubectl, node, f"--timeout={seconds}s", check=False)
-        assert stopped.returncode != 0
-        if REFUSED in stopped.stderr:
-            break
-    assert f"{REFUSED}" in stopped.stderr and "will retry" in stopped.stderr
-    assert await pods.is_there("a")
-    draining = asyncio.create_task(asyncio.to_thread(drain, kubectl, node))
-    assert (await pods.client.delete(f"{pods.budgets}/one")).status == 200
-
-    async def done() -> bool:
-        return draining.done()
-
-    await playing_kubelet(pods, done)
-    assert f"node/{node} drained" in (await draining).stdout
