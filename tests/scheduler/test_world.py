@@ -196,14 +196,19 @@ def test_books_equal_the_truth(steps: list[tuple[str, int, int]]) -> None:
 def test_a_settled_pod_is_not_tried_again_for_that() -> None:
     """A barrier may settle thousands that wait: their versions change, and nothing that could help them."""
     story = Story()
-    story.pod(1, 0)
+    seen: list[PodView] = []
+
+    def shown(annotations: dict[str, str]) -> None:
+        meta = {"name": "p", "namespace": "d", "uid": "u", "annotations": annotations}
+        spec = {"schedulerName": "koord-scheduler", "containers": [{"name": "c"}]}
+        body = json.dumps({"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}).encode()
+        seen.append(msgspec.json.decode(body, type=PodView))
+        story.world.apply_pod(seen[-2] if len(seen) > 1 else None, seen[-1], story.now)
+
+    shown({})
     [unit] = story.queue.pop(1, story.now)
     story.queue.reject(unit, ["NodeResourcesFit"], story.now)
     assert unit.state == "unschedulable"
-    before = story.pods[1]
     for annotations, parked in (({BIND_SETTLED: "1"}, True), ({BIND_SETTLED: "2"}, True), ({"x": "y"}, False)):
-        meta = msgspec.structs.replace(before.metadata, annotations=annotations)
-        after = msgspec.structs.replace(before, metadata=meta)
-        story.world.apply_pod(before, after, story.now)
+        shown(annotations)
         assert (story.queue.counts["unschedulable"] == 1) is parked, annotations
-        before = after
