@@ -209,6 +209,40 @@ async def test_a_missing_namespace_is_made(api: Api, kube: Kube) -> None:
     await made.release()
 
 
+class Forbidden(Asked):
+    """Answers as a server that gives the gateway's account no right to write ``kind``."""
+
+    def __init__(self, inner: Api, kind: str) -> None:
+        super().__init__(inner)
+        self.kind = kind
+
+    async def once(self, verb: Any, path: str, *arguments: Any, **named: Any) -> Response:
+        if verb == "get" or not path.partition("?")[0].endswith(self.kind):
+            return await super().once(verb, path, *arguments, **named)
+        self.count += 1
+        return Response(403, b'{"kind":"Status","message":"%s is forbidden"}' % self.kind.encode(), 0.0)
+
+
+@pytest.mark.parametrize("kind", ["leases", "namespaces"])
+async def test_a_right_that_lacks_is_told_once_and_then_now_and_then(
+    api: Api, kube: Kube, clock: Clock, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(module.log, "warning", lambda event, error: said.append(error))
+    asked = Forbidden(api, kind)
+    namespace = kube.namespace if kind == "leases" else f"{kube.namespace}-y"
+    made = LeaseElection(asked, "a", namespace=namespace, duration_s=DURATION_S, renew_s=0.02)
+    waiting = asyncio.create_task(made.acquire())
+    try:
+        await asked.more(12)
+        assert len(said) == 1 and f"403 {kind} is forbidden" in said[0]
+        clock.now += module.REMIND_S
+        await asked.more(12)
+        assert len(said) == 2
+    finally:
+        await end(waiting)
+
+
 async def test_a_leader_whose_lease_was_taken_gives_up(api: Api, kube: Kube) -> None:
     first = election(api, kube, "a")
     await first.acquire()

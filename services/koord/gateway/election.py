@@ -26,6 +26,8 @@ MARGIN_S = 0.5
 """The role is given up this long before another may take it."""
 SKEW_S = 0.5
 """How far two clocks may be apart."""
+REMIND_S = 30.0
+"""A reason for which the Lease cannot be had is told at once, and again this often while it stays."""
 
 
 class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -97,6 +99,7 @@ class LeaseElection:
         seen: tuple[str | None, str] = ("", "")
         seen_at = 0.0
         waiting_for: str | None = ""
+        told, told_at = "", 0.0
         while True:
             begun = time.monotonic()
             try:
@@ -120,7 +123,9 @@ class LeaseElection:
                         if self._on_standby is not None:
                             self._on_standby()
             except (RequestFailed, ApiUnavailable) as error:
-                log.warning("the lease cannot be asked for", error=str(error))
+                if str(error) != told or begun - told_at >= REMIND_S:
+                    told, told_at = str(error), begun
+                    log.warning("the lease cannot be asked for", error=told)
             await asyncio.sleep(self._renew_s / 5)
         self._renewed = begun
         log.info("leading", identity=self._identity)
@@ -214,7 +219,11 @@ class LeaseElection:
             return True
         if answer.status == 404 and verb == "create":
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._namespace}}
-            await self._api.once("create", NAMESPACES.path(), _encode(body))
+            made = await self._api.once("create", NAMESPACES.path(), _encode(body))
+            if made.status not in (201, 409):
+                raise ApiUnavailable(
+                    f"create namespace {self._namespace}: {made.status} {read_status(made.body).message}"
+                )
             return False
         if answer.status in (404, 409):
             return False
