@@ -103,13 +103,17 @@ _TYPED = (
     "quantities must match the regular expression",
     'parsing time "',
     "illegal base64 data",
+    "the API version in the data (",
+    " cannot be handled as a ",
 )
 
 
 def _names(case: ObjectCase, message: str) -> bool:
     """Whether a refusal says what of the object it is about; a body that is no JSON object has no places to name."""
     if any(words in message for words in _TYPED):
-        return True  # Kubernetes' own words for a wrong type: they name its field or the rule, not a key of a map
+        return (
+            True  # Kubernetes' own words for a wrong type or kind: they name its field or the rule, not a key of a map
+        )
     if not message:
         return False
     # The first names the object, which got its name from a bend; the second is Kubernetes' word for priorityClassName.
