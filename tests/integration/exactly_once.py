@@ -48,8 +48,24 @@ def over(job: dict[str, Any]) -> bool:
 
 
 async def create(api: HttpClusterApi, manifest: dict[str, Any]) -> None:
-    place = await api.resource_of_kind(manifest["apiVersion"], manifest["kind"])
-    await api.create_at(object_path(place, manifest["metadata"].get("namespace")), manifest)
+    """Create it, now or when the API server answers again; one whose answer was lost is there already."""
+    tries = 0
+
+    async def made() -> bool:
+        nonlocal tries
+        try:
+            place = await api.resource_of_kind(manifest["apiVersion"], manifest["kind"])
+            tries += 1
+            await api.create_at(object_path(place, manifest["metadata"].get("namespace")), manifest)
+        except ApiError as error:
+            if error.code < 500 and not (tries > 1 and error.reason == "AlreadyExists"):
+                raise
+            return error.code < 500
+        except OSError:
+            return False
+        return True
+
+    await until(made, 120)
 
 
 class Arriving:
