@@ -12,6 +12,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -28,6 +29,8 @@ from koord.localcluster.tempdirs import TemporaryDirectory
 HOST = "127.0.0.1"
 _PORT_ATTEMPTS = 20
 _POLL_S = 0.005
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_PORT_TRIES = 100
 
 
 class ServerError(Exception):
@@ -49,11 +52,25 @@ def packaged_binary(distribution: str, name: str) -> Path:
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback port that was free a moment ago, below those that the kernel gives to outgoing connections.
+
+    What is killed and restarted must get its port back, and what is started with a port must find it free; one in the
+    ephemeral range may by then belong to some client's connection, even to one that was trying to reach the server.
+    """
+    try:
+        first = int(_EPHEMERAL.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        first = 32768
+    for _ in range(_PORT_TRIES):
+        port = random.randrange(20000, first) if first > 20000 else 0
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            bound: int = probe.getsockname()[1]
+            return bound
+    raise ServerError(f"no free port below {first} in {_PORT_TRIES} tries")
 
 
 class Server(abc.ABC):

@@ -15,8 +15,7 @@ from koord.localcluster.controlplane.binaries import default_folder, release
 from koord.localcluster.controlplane.clients import scheduler_config_version
 from koord.localcluster.controlplane.frontdoor import FrontDoor
 from koord.localcluster.controlplane.kubeconfigs import certificate_user, write_kubeconfig
-from koord.localcluster.controlplane.part import steady_port
-from koord.localcluster.servers import ServerError
+from koord.localcluster.servers import ServerError, free_port
 
 
 async def test_a_certificate_names_user_and_groups_to_whom_trusts_the_authority(tmp_path: Path) -> None:
@@ -77,7 +76,7 @@ def test_keys_and_kubeconfigs_are_for_their_owner_alone(tmp_path: Path) -> None:
 
 def test_ports_are_not_those_of_outgoing_connections() -> None:
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert all(port < first for port in (steady_port() for _ in range(20)))
+    assert all(port < first for port in (free_port() for _ in range(20)))
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from koord.localcluster.controlplane.authority import Authority, KeyPair
-from koord.localcluster.controlplane.part import NO_FLAGS, Flags, Part, binary, steady_port
-from koord.localcluster.servers import HOST, ServerError
+from koord.localcluster.controlplane.part import NO_FLAGS, Flags, Part, binary
+from koord.localcluster.servers import HOST, ServerError, free_port
 
 _ATTEMPTS = 5
 
@@ -104,7 +104,7 @@ class Etcd:
     async def start(self) -> None:
         """Start all members; ready when each sees a leader."""
         for attempt in range(_ATTEMPTS):
-            peers = {f"etcd-{number}": steady_port() for number in range(self._count)}
+            peers = {f"etcd-{number}": free_port() for number in range(self._count)}
             self.members = [
                 Member(
                     self._program,

@@ -9,8 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
-from koord.localcluster.controlplane.part import steady_port
-from koord.localcluster.servers import HOST
+from koord.localcluster.servers import HOST, free_port
 
 _CHUNK = 256 << 10
 
@@ -33,7 +32,7 @@ class FrontDoor:
     async def start(self) -> None:
         """Begin to listen."""
         while self._server is None:
-            self.port = steady_port()
+            self.port = free_port()
             with contextlib.suppress(OSError):
                 self._server = await asyncio.start_server(self._accept, HOST, self.port, limit=_CHUNK)
 

@@ -6,8 +6,6 @@ was started (asked of the kernel: another process may have taken the port in bet
 
 import abc
 import asyncio
-import random
-import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,31 +19,6 @@ Flags = Mapping[str, str | None]
 """Command-line flags by name without dashes; None takes a flag that would be given by default away."""
 
 NO_FLAGS: Flags = MappingProxyType({})
-
-_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_TRIES = 100
-
-
-def steady_port() -> int:
-    """A free port below those that the kernel gives to outgoing connections.
-
-    A server that is killed and restarted must get its port back; one in the ephemeral range may by then belong to some
-    client's connection, even to one that was trying to reach the server.
-    """
-    try:
-        first = int(_EPHEMERAL.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        first = 32768
-    for _ in range(_TRIES):
-        port = random.randrange(20000, first) if first > 20000 else 0
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            bound: int = probe.getsockname()[1]
-            return bound
-    raise ServerError(f"no free port below {first} in {_TRIES} tries")
 
 
 def binary(folder: Path, name: str) -> Path:
@@ -91,9 +64,6 @@ class Part(Server):
     def _arguments(self) -> Sequence[str]:
         flags = {**self.defaults(), **self.flags}
         return [f"--{name}={value}" for name, value in flags.items() if value is not None]
-
-    def _choose_port(self) -> int:
-        return steady_port()
 
     def _tls(self) -> ssl.SSLContext | None:
         return self._context
