@@ -108,7 +108,7 @@ def _message(data: memoryview, message: _Message) -> Any:
     """A message as JSON has it: an object, or a list where the message is nothing but a name for one."""
     decoded: Object = {}
     items: list[Any] | None = None
-    for number, value in _fields(data):
+    for number, value in message_fields(data):
         field = message.get(number)
         if field is None:
             continue
@@ -169,7 +169,7 @@ def _value(value: int | memoryview, type_: str) -> Any:
 
 def _special(data: memoryview, type_: str) -> Any:
     """What JSON writes in a way of its own; None where nothing was said."""
-    found: dict[int, int | memoryview] = dict(_fields(data))
+    found: dict[int, int | memoryview] = dict(message_fields(data))
     first = found.get(1)
     if type_ == "intorstring":
         return str(_span(found.get(3, memoryview(b""))), "utf-8") if first else _signed(found.get(2, 0))
@@ -202,7 +202,7 @@ def _span(value: int | memoryview) -> memoryview:
     return value
 
 
-def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+def message_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """The fields of a message in order: numbers as int, everything with a length as bytes."""
     at = 0
     while at < len(data):

@@ -6,6 +6,8 @@ Only what costs are estimated from: the shape, names, literals, types and the ov
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from koord.localcluster.api.protobuf import message_fields
+
 Fields = dict[int, list[Any]]
 
 CONSTANT, IDENT, SELECT, CALL, LIST, MAP, LOOP = range(7)
@@ -55,34 +57,10 @@ class Tree(NamedTuple):
         return self.types.get(node.id, DYN)
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    shift = value = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
 def _fields(data: memoryview) -> Fields:
     found: Fields = {}
-    at = 0
-    value: Any
-    while at < len(data):
-        key, at = _varint(data, at)
-        match key & 7:
-            case 0:
-                value, at = _varint(data, at)
-            case 1:
-                value, at = data[at : at + 8], at + 8
-            case 2:
-                size, at = _varint(data, at)
-                value, at = data[at : at + size], at + size
-            case _:
-                value, at = data[at : at + 4], at + 4
-        found.setdefault(key >> 3, []).append(value)
+    for number, value in message_fields(data):
+        found.setdefault(number, []).append(value)
     return found
 
 
