@@ -6,6 +6,7 @@ takes `own_nats` or `own_redis`, which nobody else uses.
 """
 
 import asyncio
+import gc
 import itertools
 import os
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -81,3 +82,12 @@ async def own_redis() -> AsyncIterator[RedisServer]:
     await server.start()
     yield server
     await server.stop()
+
+
+@pytest.fixture
+def collected_never() -> Iterator[None]:
+    """No collection of cycles: what is held is there to be counted, and nobody's time has pytest's whole heap in it."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

@@ -306,7 +306,9 @@ async def test_publishing_before_start_is_an_error(bus: Bus) -> None:
         StatePublisher(bus).publish(PODS, "ADDED", "default", "a", "1", b"{}")
 
 
-async def test_fifty_thousand_objects_without_starving_the_loop(connect: Connect, publisher: StatePublisher) -> None:
+async def test_fifty_thousand_objects_without_starving_the_loop(
+    connect: Connect, publisher: StatePublisher, collected_never: None
+) -> None:
     count = 50_000
     payload = body("x", 1, pad=3000)
     for number in range(count):

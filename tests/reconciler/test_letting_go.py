@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,14 +16,6 @@ from tests.reconciler.test_folding import pod
 from tests.reconciler.test_term import Bed, reconciling, until
 
 PODS = 200
-
-
-@pytest.fixture
-def collected_never() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def observations() -> int:

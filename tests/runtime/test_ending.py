@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-from collections.abc import Iterator
 
 import pytest
 
@@ -97,14 +96,6 @@ class Owner:
 
     async def for_several(self) -> None:
         await asyncio.gather(self.waiting(), asyncio.create_task(self.waiting()))
-
-
-@pytest.fixture
-def collected_never() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def loads() -> int:
