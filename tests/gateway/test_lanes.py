@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.gateway.lanes import BIND, EVENT, STATUS, Key, Lanes, Work, shares
+from koord.gateway.lanes import BIND, CROWD, EVENT, STATUS, Key, Lanes, Work, shares
 
 
 def key(name: str) -> Key:
@@ -41,6 +41,18 @@ def test_bind_goes_before_status_before_event() -> None:
         assert recorder.running == [work]
         recorder.end(work)
     assert recorder.lanes.total == 0
+
+
+def test_it_is_crowded_when_more_waits_or_runs_than_a_server_that_keeps_up_leaves() -> None:
+    recorder = Recorder(CROWD // 2)
+    pieces = [recorder.work(BIND, f"p{number}") for number in range(CROWD + 1)]
+    for work in pieces[:CROWD]:
+        recorder.lanes.submit(work)
+    assert (recorder.lanes.running, recorder.lanes.crowded) == (CROWD // 2, False)
+    recorder.lanes.submit(pieces[CROWD])
+    assert recorder.lanes.crowded
+    recorder.end(recorder.running[0])
+    assert not recorder.lanes.crowded
 
 
 def test_one_object_is_served_in_order_whatever_the_lane() -> None:

@@ -1,7 +1,8 @@
 """Kubernetes Events: aggregated, limited in rate, and never in the way.
 
-Equal notes on one object become one Event whose count goes up. They are written only when no bind and no status write
-waits or runs, from a bounded backlog; what does not fit is dropped and counted. Nobody may rely on an Event.
+Equal notes on one object become one Event whose count goes up. They are written from a bounded backlog, and only while
+the API server keeps up with binds and status writes; what does not fit is dropped and counted. Nobody may rely on an
+Event.
 """
 
 import asyncio
@@ -145,7 +146,7 @@ class EventRecorder:
             await asyncio.sleep(QUIET_S)
 
     async def _yield(self) -> None:
-        """Wait until nothing else has needed the API for a moment; an Event that waited long goes anyway.
+        """Wait until the API server has kept up with the rest for a moment; an Event that waited long goes anyway.
 
         The moment is waited for once, not before each Event: a long backlog goes at its own rate while it stays quiet.
         """

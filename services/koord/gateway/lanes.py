@@ -19,6 +19,9 @@ LANE_NAMES = (*LANES, "metric")
 """As decisions and metrics name them. ``metric`` has what ``event`` has of places and connections; its decisions wait
 elsewhere (:mod:`koord.gateway.reports`)."""
 
+CROWD = 16
+"""A server that keeps up has fewer decisions under way: at 100 pods a second about two."""
+
 Key = tuple[str, str, str]
 """Resource token, namespace, name."""
 
@@ -62,6 +65,11 @@ class Lanes:
     def total(self) -> int:
         """Pieces of work waiting or under way."""
         return self._running[BIND] + sum(map(len, self._ready)) + sum(self._blocked)
+
+    @property
+    def crowded(self) -> bool:
+        """The server does not keep up, or much has come at once: what can wait should."""
+        return self.total > CROWD
 
     def depth(self, lane: int) -> int:
         """Pieces of work of one lane that wait."""

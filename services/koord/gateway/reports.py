@@ -2,8 +2,8 @@
 
 Thousands of nodes report each minute. In the lanes such patches would fill the backlog while a server throttles, and
 binds could not be pulled from the queue any more. So they wait here, one per object: a newer one takes the place of the
-one that waits. They are written while no bind and no status write needs the API, or when they have waited long enough;
-what does not fit or cannot be written is dropped and told, the next report comes soon.
+one that waits. They are written while the API server keeps up with binds and status writes, or when they have waited
+long enough; what does not fit or cannot be written is dropped and told, the next report comes soon.
 """
 
 import asyncio

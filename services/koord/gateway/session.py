@@ -117,10 +117,10 @@ class Session:
         lanes = Lanes(settings.concurrency)
         advancer = Advancer(self._ledger, epoch)
         events = EventRecorder(
-            self._api, lambda: lanes.total > 0, backlog=settings.events_backlog, per_s=settings.events_per_s
+            self._api, lambda: lanes.crowded, backlog=settings.events_backlog, per_s=settings.events_per_s
         )
         writer = Writer(self._api)
-        reports = ReportWriter(writer.patch, lambda: lanes.total > 0)
+        reports = ReportWriter(writer.patch, lambda: lanes.crowded)
         consumer = DecisionConsumer(self._bus, CONSUMER, live=self._live)
         mark = LiveMark(LedgerLease(self._api, settings.lease_namespace))
         binder = Binder(
