@@ -7,6 +7,7 @@ import msgspec
 
 from koord.kube.conditions import Condition
 from koord.kube.meta import ObjectMeta, ResourceList, TypedObject, View
+from koord.kube.selectors import LabelSelector
 
 PENDING: Final = "Pending"
 RUNNING: Final = "Running"
@@ -87,10 +88,58 @@ class NodeAffinity(View, frozen=True):
     )
 
 
+class PodAffinityTerm(View, frozen=True):
+    """Pods near which a pod wants to be (or not): those in the same ``topology_key`` domain that match.
+
+    Without ``namespaces`` and ``namespace_selector`` only the pod's own namespace counts; an empty namespace selector
+    matches all. No ``label_selector`` matches nothing, an empty one everything.
+    """
+
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] = []
+    namespace_selector: LabelSelector | None = None
+    topology_key: str = ""
+    match_label_keys: list[str] = []
+    mismatch_label_keys: list[str] = []
+
+
+class WeightedPodAffinityTerm(View, frozen=True):
+    """A term that adds ``weight`` (1..100) to a node's score for each pod that matches."""
+
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
+
+
+class PodAffinity(View, frozen=True):
+    """Which pods a pod must, and would like to, be near to; as anti-affinity: which it must, or likes to, avoid."""
+
+    required: list[PodAffinityTerm] = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default_factory=list
+    )
+    preferred: list[WeightedPodAffinityTerm] = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default_factory=list
+    )
+
+
 class Affinity(View, frozen=True):
-    """Affinity; pod affinity is not read yet."""
+    """Affinity to nodes and to other pods."""
 
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(View, frozen=True):
+    """How evenly the pods that match are spread over the domains of ``topology_key``; policies empty: the default."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = ""
+    node_taints_policy: str = ""
+    match_label_keys: list[str] = []
 
 
 class SchedulingGate(View, frozen=True):
@@ -110,6 +159,7 @@ class PodSpec(View, frozen=True):
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     tolerations: list[Toleration] = []
+    topology_spread_constraints: list[TopologySpreadConstraint] = []
     containers: list[Container] = []
     init_containers: list[Container] = []
     overhead: ResourceList = {}
