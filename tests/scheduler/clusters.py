@@ -46,7 +46,7 @@ class Bed:
         unschedulable: bool = False,
         more: Mapping[str, int] | None = None,
     ) -> None:
-        self.cluster.set_node(
+        self.engine.set_node(
             NodeInfo(
                 name,
                 {"cpu": cpu, "memory": memory, "pods": pods, **(more or {})},

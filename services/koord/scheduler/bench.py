@@ -79,7 +79,7 @@ def _run(nodes: int, views: list[PodView]) -> tuple[float, float]:
     profile = default_profile(Coscheduling())
     engine, catalogue = Engine(cluster, profile), Catalogue(cluster, profile)
     for node in _nodes(nodes):
-        cluster.set_node(node)
+        engine.set_node(node)
     # As koord.runtime.run sets it for every service.
     gc.set_threshold(50_000, 50, 100)
     gc.collect()

@@ -19,6 +19,7 @@ class Catalogue:
 
     def __init__(self, cluster: Cluster, profile: Profile) -> None:
         self._cluster = cluster
+        self._profile = profile
         self._keys = profile.pod_keys
         self._footprints: WeakKeyDictionary[PodShape, Footprint] = WeakKeyDictionary()
         self._classes: WeakValueDictionary[Hashable, SchedulingClass] = WeakValueDictionary()
@@ -58,7 +59,7 @@ class Catalogue:
                 {name: labels[name] for name in self._keys if name in labels} if labels else _NOTHING,
                 {name: annotations[name] for name in self._keys if name in annotations} if annotations else _NOTHING,
             )
-            found = self._classes[key] = SchedulingClass(key, template)
+            found = self._classes[key] = SchedulingClass(key, template, self._profile)
         return found
 
     def __len__(self) -> int:

@@ -12,7 +12,7 @@ from koord.kube.protocol.scheduler import BIND_SETTLED, scheduler_name
 from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.scheduler.catalogue import Catalogue
 from koord.scheduler.engine.placement import Engine, PodInfo
-from koord.scheduler.framework.contract import PodRef
+from koord.scheduler.framework.contract import AssignedPod, PodRef
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.gang.book import Gang, GangBook
 from koord.scheduler.nodeview import NodeView
@@ -113,14 +113,12 @@ class World:
         relabelled = old is not None and old.metadata.labels != pod.metadata.labels
         if slot is not None and slot.node == node and slot.footprint is footprint and uid not in self.pending:
             if relabelled:
-                self.engine.count(_ref(pod), footprint)
+                self.engine.count(AssignedPod(_ref(pod), shape.spec, footprint, node, pod.spec.priority or 0))
                 self.events.add(ClusterEvent.POD_DELETE)
             return
         ref = _ref(pod)
-        if slot is None or slot.footprint is not footprint or relabelled:
-            # Keeping books is idempotent per pod: what was counted before is replaced.
-            self.engine.count(ref, footprint)
-        cluster.assign(uid, footprint, node)
+        if slot is None or slot.footprint is not footprint or slot.node != node or relabelled:
+            self.engine.count(AssignedPod(ref, shape.spec, footprint, node, pod.spec.priority or 0))
         self.engine.confirm(uid)
         self.invalid.pop(uid, None)
         if self.pending.pop(uid, None) is not None:
@@ -138,8 +136,7 @@ class World:
         slot = self.engine.cluster.pods.get(uid)
         if slot is not None:
             if not self.engine.forget(uid):
-                self.engine.cluster.unassign(uid)
-                self.engine.uncount(_ref(pod), slot.footprint)
+                self.engine.uncount(uid)
             self.events.add(ClusterEvent.POD_DELETE)
         self._leave(uid, now, _ref(pod) if exists and pod.spec.node_name else None)
         self._on_ended(uid)
@@ -185,7 +182,9 @@ class World:
             pod = self.pending[uid] = self.catalogue.pod(new)
         except PodShapeError:
             return
-        self.engine.count(pod.ref, pod.class_.template.footprint)
+        counted = self.engine.counted(uid)
+        if counted is not None:
+            self.engine.count(pod.planned(counted.node, counted.since))
         unit = self.unit_of(uid)
         if unit is not None and uid in unit.pods:
             unit.pods[uid] = pod
@@ -288,9 +287,9 @@ class World:
         """A node came, changed or went. QuantityError names a bad amount; the last good version stays."""
         if new is None:
             if old is not None:
-                self.engine.cluster.remove_node(old.metadata.name)
+                self.engine.remove_node(old.metadata.name)
             return
-        change = self.engine.cluster.set_node(new.info())
+        change = self.engine.set_node(new.info())
         if change.added:
             self.events.add(ClusterEvent.NODE_ADD)
             return

@@ -1,10 +1,12 @@
 """Scheduling classes: pods whose scheduling-relevant spec is equal share one compiled program."""
 
 from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
-from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.cluster import Cluster, RowColumn
 from koord.scheduler.engine.verdict import FilterStep, NodeMask, NodeScores, Verdicts
 from koord.scheduler.framework.contract import (
+    Plugin,
     PluginError,
     PreFilterPlugin,
     ScorePlugin,
@@ -12,6 +14,8 @@ from koord.scheduler.framework.contract import (
     Terms,
 )
 from koord.scheduler.framework.profile import Profile
+
+_Answer = TypeVar("_Answer")
 
 
 class ScoreStep:
@@ -34,6 +38,7 @@ class Program:
         "names",
         "names_from",
         "node_mask",
+        "per_pod",
         "prefilters",
         "row_local",
         "scores",
@@ -72,26 +77,32 @@ class Program:
                 continue
             kept = verdicts.scores(score, terms) if score.score_locality == "node" else None
             self.scores.append(ScoreStep(score, terms, weight, kept))
+        self.per_pod: dict[RowColumn, float] = {}
+        asked: list[tuple[Plugin, Terms]] = [step for step in self.steps if step[0].filter_locality == "usage"]
+        asked += [(step.plugin, step.terms) for step in self.scores if step.plugin.score_locality == "usage"]
+        for each, terms in asked:
+            self.per_pod.update(_call(each.name, "PreScore", each.per_pod, terms))
         self.row_local = all(plugin.filter_locality != "cluster" for plugin, _ in self.steps) and all(
             step.plugin.score_locality != "cluster" for step in self.scores
         )
 
 
 class SchedulingClass:
-    """One class: its template, and its program once it was needed. Compared by identity."""
+    """One class: its template, its profile, and its program once it was needed. Compared by identity."""
 
-    __slots__ = ("__weakref__", "key", "program", "template")
+    __slots__ = ("__weakref__", "key", "profile", "program", "template")
 
-    def __init__(self, key: Hashable, template: Template) -> None:
+    def __init__(self, key: Hashable, template: Template, profile: Profile) -> None:
         self.key = key
         self.template = template
+        self.profile = profile
         self.program: Program | None = None
 
-    def compiled(self, profile: Profile, cluster: Cluster, verdicts: Verdicts) -> Program:
+    def compiled(self, cluster: Cluster, verdicts: Verdicts) -> Program:
         """The program, compiled if it is the first time or resources that pods of the class ask for gained or lost
         their columns. PluginError: a plugin failed on the template."""
         if self.program is None or self.program.version != self.template.footprint.version:
-            self.program = Program(self.template, profile, cluster, verdicts)
+            self.program = Program(self.template, self.profile, cluster, verdicts)
         return self.program
 
 
@@ -102,7 +113,11 @@ def _compile(
     template: Template,
     cluster: Cluster,
 ) -> Terms | None:
+    return _call(name, point, method, template, cluster)
+
+
+def _call(name: str, point: str, method: Callable[..., _Answer], *arguments: Any) -> _Answer:
     try:
-        return method(template, cluster)
+        return method(*arguments)
     except Exception as error:
         raise PluginError(name, point, error) from error

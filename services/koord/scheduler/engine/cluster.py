@@ -9,10 +9,11 @@ learns what to recompute.
 
 import hashlib
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from koord.columns.journal import Journal
 from koord.columns.matrix import Bools, Floats, Ints, Matrix
@@ -44,18 +45,43 @@ class NodeInfo(msgspec.Struct, frozen=True):
 
 
 class NodeChange(msgspec.Struct, frozen=True):
-    """What an update of a node changed; events that wake pods are made of it."""
+    """What an update of a node changed; events that wake pods are made of it.
+
+    ``problems``: what plugins found not valid of it; what they knew of the node before is in force.
+    """
 
     row: int
     added: bool = False
     allocatable: bool = False
     labels: bool = False
     taints: bool = False
+    annotations: bool = False
+    problems: tuple[str, ...] = ()
 
     @property
     def any(self) -> bool:
         """Whether anything that scheduling looks at changed."""
-        return self.added or self.allocatable or self.labels or self.taints
+        return self.added or self.allocatable or self.labels or self.taints or self.annotations
+
+
+class RowColumn:
+    """One value per row that a plugin keeps, made by :meth:`Cluster.column`.
+
+    ``data`` is at least as long as there are rows. It is replaced when the cluster grows: read it anew each time, never
+    keep it. A row is set back to ``default`` when its node goes.
+    """
+
+    __slots__ = ("data", "default")
+
+    def __init__(self, rows: int, dtype: DTypeLike, default: float) -> None:
+        self.data: NDArray[Any] = np.full(rows, default, dtype=dtype)
+        self.default = default
+
+    def widen(self, rows: int) -> None:
+        """Make room for ``rows``."""
+        data = np.full(rows, self.default, dtype=self.data.dtype)
+        data[: len(self.data)] = self.data
+        self.data = data
 
 
 class Slot(msgspec.Struct, gc=False):
@@ -89,6 +115,7 @@ class Cluster:
         self.labels = LabelColumns(lambda: [None if node is None else node.labels for node in self.nodes], 64)
         self._on: dict[str, set[str]] = {}
         self._corrections: dict[int, dict[int, float]] = {}
+        self._columns: list[RowColumn] = []
 
     # Shape ----------------------------------------------------------------------------------------------------------
 
@@ -114,6 +141,23 @@ class Cluster:
         """What a pod of this request takes. Asking for a name gives it no column."""
         return self.resources.footprint(request, nonzero)
 
+    # Plugins' own ---------------------------------------------------------------------------------------------------
+
+    def column(self, dtype: DTypeLike = np.float64, default: float = 0) -> RowColumn:
+        """A new column with ``default`` on every row, kept as long as the cluster is."""
+        column = RowColumn(self._capacity, dtype, default)
+        self._columns.append(column)
+        return column
+
+    def touch(self, row: int, *, node: bool = False) -> None:
+        """Answers about ``row`` changed by something the cluster cannot see: every class asks for the row again.
+
+        ``node``: answers of locality ``node``, too. A row without a node may be touched.
+        """
+        self.journal.add(row)
+        if node:
+            self.node_journal.add(row)
+
     # Nodes ----------------------------------------------------------------------------------------------------------
 
     def set_node(self, node: NodeInfo) -> NodeChange:
@@ -129,6 +173,7 @@ class Cluster:
             allocatable=old is None or old.allocatable != node.allocatable,
             labels=old is None or old.labels != node.labels,
             taints=old is None or old.taints != node.taints or old.unschedulable != node.unschedulable,
+            annotations=old is None or old.annotations != node.annotations,
         )
         self.nodes[row] = node
         if not change.any:
@@ -169,6 +214,8 @@ class Cluster:
         self._allocatable.clear_row(row)
         self._free(self.resources.withdraw(old.allocatable))
         self.labels.set_row(row, {})
+        for column in self._columns:
+            column.data[row] = column.default
         self.journal.add(row)
         self.node_journal.add(row)
         return row
@@ -337,6 +384,8 @@ class Cluster:
             self.taint_codes = _widened(self.taint_codes, capacity)
             self.tie = _widened(self.tie, capacity)
             self.labels.reserve(capacity)
+            for column in self._columns:
+                column.widen(capacity)
             self._capacity = capacity
 
 

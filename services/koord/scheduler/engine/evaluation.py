@@ -98,7 +98,7 @@ class Evaluation:
 
     def ahead(self, cluster: Cluster, footprint: Footprint, rows: Ints, counts: Floats) -> Ints:
         """Keys of ``rows[i]`` as they would be with ``counts[i]`` more pods of this class; needs fixed extremes."""
-        window = Window.ahead(cluster, rows, footprint.vector, counts)
+        window = Window.ahead(cluster, rows, footprint.vector, counts, self.program.per_pod)
         ok, total = self._judge(window)
         return _keys(cluster, window, ok, total)
 

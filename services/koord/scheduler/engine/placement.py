@@ -7,55 +7,77 @@ touched keep their keys, so taking the heap's top is exactly what an argmax over
 
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
 
+from koord.accounting.takes import Take
 from koord.columns.matrix import Ints
 from koord.scheduler.engine.classes import Program, SchedulingClass
-from koord.scheduler.engine.cluster import TIE_BITS, Cluster
+from koord.scheduler.engine.cluster import TIE_BITS, Cluster, NodeChange, NodeInfo
 from koord.scheduler.engine.diagnosis import Diagnosis, diagnose, failed, nodeless, rejected
 from koord.scheduler.engine.evaluation import Evaluation
-from koord.scheduler.engine.resources import Footprint
 from koord.scheduler.engine.verdict import Verdicts
-from koord.scheduler.framework.contract import PluginError, PodRef
+from koord.scheduler.framework.contract import AssignedPod, AssignPlugin, Plugin, PluginError, PodRef
 from koord.scheduler.framework.profile import Profile
 
 RUN_MINIMUM = 4
 RUN_MAXIMUM = 256
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class PodInfo(msgspec.Struct, gc=False, eq=False):
-    """One pod to place. Equality is identity; the class is shared."""
+    """One pod to place. Equality is identity; the class is shared. ``owner`` is the kind of its controller."""
 
     ref: PodRef
     class_: SchedulingClass
     priority: int = 0
+    owner: str = ""
 
     @property
     def uid(self) -> str:
         """The pod's uid."""
         return self.ref.uid
 
+    def planned(self, node: str, now: float) -> AssignedPod:
+        """The pod as it counts from its planning at ``now`` (epoch seconds) on."""
+        template = self.class_.template
+        return AssignedPod(
+            self.ref, template.spec, template.footprint, node, self.priority, now, 0.0, 0.0, self.owner, False, True
+        )
+
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
-    """Where a pod goes, at which total score."""
+    """Where a pod goes, at which total score, and what plugins gave it there: annotations to write with its binding,
+    and what to claim in the ledger besides its amounts."""
 
     node: str
     score: int
+    annotations: Mapping[str, str] = _NOTHING
+    takes: tuple[Take, ...] = ()
 
 
 Outcome = Placed | Diagnosis
 
 
 class Engine:
-    """The cluster, a profile, and the classes evaluated last. Not thread-safe; no I/O."""
+    """The cluster, the profiles, and the classes evaluated last. Not thread-safe; no I/O.
 
-    def __init__(self, cluster: Cluster, profile: Profile, *, keep: int = 256) -> None:
+    Plugins are attached here, and told of nodes and of pods that have a node: each instance once, in however many
+    profiles it is. ``profile`` is the first one.
+    """
+
+    def __init__(self, cluster: Cluster, *profiles: Profile, keep: int = 256) -> None:
         self.cluster = cluster
-        self.profile = profile
+        self.profiles = profiles
+        self.profile = profiles[0]
+        self.plugins: tuple[Plugin, ...] = tuple(dict.fromkeys(p for profile in profiles for p in profile.plugins))
+        self._assigning = tuple(dict.fromkeys(p for profile in profiles for p in profile.assigning))
+        self._noding = tuple(dict.fromkeys(p for profile in profiles for p in profile.noding))
+        self._assigned: dict[str, AssignedPod] = {}
         self.verdicts = Verdicts()
         self._keep = keep
         self._evaluations: OrderedDict[int, tuple[SchedulingClass, Evaluation]] = OrderedDict()
@@ -63,13 +85,21 @@ class Engine:
         self._assumed: dict[str, PodInfo] = {}
         self.errors: deque[PluginError] = deque(maxlen=100)
         """Errors of plugins that keep books, for whoever logs; a pod is placed all the same."""
+        for plugin in self.plugins:
+            plugin.attach(cluster)
+        for row, node in enumerate(cluster.nodes):
+            if node is not None:
+                self._told_of(row, node)
 
     # Placing --------------------------------------------------------------------------------------------------------
 
-    def place(self, pods: Sequence[PodInfo], outcomes: list[Outcome], *, until: float = float("inf")) -> int:
+    def place(
+        self, pods: Sequence[PodInfo], outcomes: list[Outcome], *, until: float = float("inf"), now: float = 0.0
+    ) -> int:
         """Place ``pods`` in order, appending to ``outcomes``, until done or ``perf_counter()`` passes ``until``.
 
-        Answers how many were handled (at least one); call again with the rest.
+        ``now`` (epoch seconds) is when they count as planned. Answers how many were handled (at least one); call again
+        with the rest.
         """
         count = len(pods)
         start = 0
@@ -80,19 +110,19 @@ class Engine:
             while stop < bound and pods[stop].class_ is class_:
                 stop += 1
             if stop - start >= RUN_MINIMUM:
-                start += self._place_run(class_, pods[start:stop], outcomes)
+                start += self._place_run(class_, pods[start:stop], outcomes, now)
             else:
-                outcomes.append(self.place_one(pods[start]))
+                outcomes.append(self.place_one(pods[start], now))
                 start += 1
             if perf_counter() >= until:
                 break
         return start
 
-    def place_one(self, pod: PodInfo) -> Outcome:
-        """Place one pod and assume it, or say why not."""
+    def place_one(self, pod: PodInfo, now: float = 0.0) -> Outcome:
+        """Place one pod and assume it, or say why not. ``now`` (epoch seconds): when it counts as planned."""
         class_ = pod.class_
         if not len(self.cluster):
-            return nodeless(plugin.name for plugin in self.profile.filters)
+            return nodeless(plugin.name for plugin in class_.profile.filters)
         try:
             evaluation = self.evaluation(class_)
             if evaluation.program.prefilters:
@@ -108,10 +138,10 @@ class Engine:
         node = self.cluster.index.name(row)
         assert node is not None, "only live rows are feasible"
         score = int(keys[row]) >> TIE_BITS
-        self.assume(pod, node)
+        self.assume(pod, node, now)
         return Placed(node, score)
 
-    def _place_run(self, class_: SchedulingClass, pods: Sequence[PodInfo], outcomes: list[Outcome]) -> int:
+    def _place_run(self, class_: SchedulingClass, pods: Sequence[PodInfo], outcomes: list[Outcome], now: float) -> int:
         """Place pods of one class; answers how many were handled (a plugin may end a run early)."""
         cluster = self.cluster
         try:
@@ -119,15 +149,18 @@ class Engine:
             program = evaluation.program
             keys = evaluation.refresh(cluster)
             if not program.row_local or not evaluation.fixed_extremes or not len(cluster):
-                outcomes.append(self.place_one(pods[0]))
+                outcomes.append(self.place_one(pods[0], now))
                 return 1
             ranking = _Ranking(cluster, evaluation, class_, keys, len(pods))
         except PluginError as error:
             outcomes.extend([failed(cluster, error)] * len(pods))
             return len(pods)
-        assigning = self.profile.assigning
-        footprint = class_.template.footprint
-        placed: list[PodInfo] = []
+        # A plugin that judges each pod by its books must know of the one before; the others are told when the columns
+        # are as one by one, because rows are looked ahead from what the columns were at the beginning.
+        judging: list[Plugin] = [plugin for plugin, _ in program.prefilters]
+        at_once = [plugin for plugin in self._assigning if plugin in judging]
+        later = [plugin for plugin in self._assigning if plugin not in judging]
+        placed: list[AssignedPod] = []
         rows: list[int] = []
         refusal: Diagnosis | None = None
         index = cluster.index
@@ -148,16 +181,22 @@ class Engine:
             if best is None:
                 break
             key, row = best
-            placed.append(pod)
+            node = index.name(row)
+            assert node is not None, "only live rows are feasible"
+            planned = pod.planned(node, now)
+            placed.append(planned)
             rows.append(row)
-            if assigning:
-                self.count(pod.ref, footprint)
-            outcomes.append(Placed(index.name(row) or "", key >> TIE_BITS))
+            for plugin in at_once:
+                self._tell(plugin, planned)
+            outcomes.append(Placed(node, key >> TIE_BITS))
             handled += 1
         if placed:
-            cluster.assign_run([pod.ref.uid for pod in placed], footprint, rows)
-            for pod in placed:
+            cluster.assign_run([pod.ref.uid for pod in placed], class_.template.footprint, rows)
+            for pod, planned in zip(pods, placed, strict=False):
                 self._assumed[pod.ref.uid] = pod
+                self._assigned[pod.ref.uid] = planned
+                for plugin in later:
+                    self._tell(plugin, planned)
         if handled == len(pods):
             return handled
         if refusal is None:
@@ -168,20 +207,16 @@ class Engine:
 
     # Books ----------------------------------------------------------------------------------------------------------
 
-    def assume(self, pod: PodInfo, node: str) -> None:
+    def assume(self, pod: PodInfo, node: str, now: float = 0.0) -> None:
         """Count a planned pod on its node."""
-        footprint = pod.class_.template.footprint
-        self.cluster.assign(pod.ref.uid, footprint, node)
         self._assumed[pod.ref.uid] = pod
-        self.count(pod.ref, footprint)
+        self.count(pod.planned(node, now))
 
     def forget(self, uid: str) -> bool:
         """Take a planned pod back; False if it was not planned here (or was confirmed)."""
-        pod = self._assumed.pop(uid, None)
-        if pod is None:
+        if self._assumed.pop(uid, None) is None:
             return False
-        self.cluster.unassign(uid)
-        self.uncount(pod.ref, pod.class_.template.footprint)
+        self.uncount(uid)
         return True
 
     def confirm(self, uid: str) -> bool:
@@ -197,21 +232,76 @@ class Engine:
         """How many pods are planned and not seen bound."""
         return len(self._assumed)
 
-    def count(self, pod: PodRef, footprint: Footprint) -> None:
-        """Tell the plugins that keep books of a pod that has a node now."""
-        for plugin in self.profile.assigning:
-            try:
-                plugin.assigned(pod, footprint)
-            except Exception as error:
-                self.errors.append(PluginError(plugin.name, "Reserve", error))
+    def count(self, pod: AssignedPod) -> None:
+        """A pod has a node now, or it changed there: the columns and the plugins that keep books learn of it.
 
-    def uncount(self, pod: PodRef, footprint: Footprint) -> None:
-        """Tell the plugins that keep books of a pod that has its node no longer."""
-        for plugin in self.profile.assigning:
+        What was counted of the pod before is given back first. The node may be unknown yet.
+        """
+        uid = pod.ref.uid
+        old = self._assigned.get(uid)
+        if old is not None:
+            self._untell(old)
+        self.cluster.assign(uid, pod.footprint, pod.node)
+        self._assigned[uid] = pod
+        for plugin in self._assigning:
+            self._tell(plugin, pod)
+
+    def uncount(self, uid: str) -> AssignedPod | None:
+        """A pod has its node no longer; answers what was counted of it."""
+        old = self._assigned.pop(uid, None)
+        if old is not None:
+            self.cluster.unassign(uid)
+            self._untell(old)
+        return old
+
+    def counted(self, uid: str) -> AssignedPod | None:
+        """The pod as it counts now, None if it has no node."""
+        return self._assigned.get(uid)
+
+    def _tell(self, plugin: AssignPlugin, pod: AssignedPod) -> None:
+        try:
+            plugin.assigned(pod)
+        except Exception as error:
+            self.errors.append(PluginError(plugin.name, "Reserve", error))
+
+    def _untell(self, pod: AssignedPod) -> None:
+        for plugin in self._assigning:
             try:
-                plugin.unassigned(pod, footprint)
+                plugin.unassigned(pod)
             except Exception as error:
                 self.errors.append(PluginError(plugin.name, "Unreserve", error))
+
+    # Nodes ----------------------------------------------------------------------------------------------------------
+
+    def set_node(self, node: NodeInfo) -> NodeChange:
+        """Add or update a node, in the columns and for the plugins; ``problems`` are what these found not valid."""
+        change = self.cluster.set_node(node)
+        if not change.any:
+            return change
+        problems = self._told_of(change.row, node)
+        return msgspec.structs.replace(change, problems=problems) if problems else change
+
+    def remove_node(self, name: str) -> int | None:
+        """Forget a node and return its row; its pods wait in case it comes back."""
+        row = self.cluster.remove_node(name)
+        if row is not None:
+            for plugin in self._noding:
+                try:
+                    plugin.node_removed(row, name)
+                except Exception as error:
+                    self.errors.append(PluginError(plugin.name, "NodeRemoved", error))
+        return row
+
+    def _told_of(self, row: int, node: NodeInfo) -> tuple[str, ...]:
+        problems: list[str] = []
+        for plugin in self._noding:
+            try:
+                plugin.node_set(row, node)
+            except ValueError as error:
+                problems.append(str(error))
+            except Exception as error:
+                self.errors.append(PluginError(plugin.name, "NodeSet", error))
+        return tuple(problems)
 
     # Asking ---------------------------------------------------------------------------------------------------------
 
@@ -222,7 +312,7 @@ class Engine:
         if entry is not None and entry[1].program.version == class_.template.footprint.version:
             self._evaluations.move_to_end(key)
             return entry[1]
-        program = class_.compiled(self.profile, self.cluster, self.verdicts)
+        program = class_.compiled(self.cluster, self.verdicts)
         evaluation = Evaluation(program)
         self._evaluations[key] = (class_, evaluation)
         # One ranking takes 8 bytes a row: at most some 40 MB of them.
@@ -234,7 +324,7 @@ class Engine:
     def explain(self, class_: SchedulingClass) -> Diagnosis:
         """A fresh diagnosis, also of a class that fits (``feasible`` > 0)."""
         if not len(self.cluster):
-            return nodeless(plugin.name for plugin in self.profile.filters)
+            return nodeless(plugin.name for plugin in class_.profile.filters)
         try:
             program = self.evaluation(class_).program
             refusal = self._prefilter(program)

@@ -95,7 +95,7 @@ class Verdicts:
 
     def mask(self, steps: tuple[FilterStep, ...]) -> NodeMask:
         """The shared mask of these filters with these terms."""
-        key = tuple((plugin.name, terms) for plugin, terms in steps)
+        key = steps
         found = self._masks.get(key)
         if found is None:
             found = self._masks[key] = NodeMask(steps)
@@ -107,7 +107,7 @@ class Verdicts:
 
     def scores(self, plugin: ScorePlugin, terms: Terms) -> NodeScores:
         """The shared raw scores of this plugin with these terms."""
-        key = (plugin.name, terms)
+        key = (plugin, terms)
         found = self._scores.get(key)
         if found is None:
             found = self._scores[key] = NodeScores(plugin, terms)

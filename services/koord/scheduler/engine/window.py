@@ -4,8 +4,13 @@ One code path serves the full pass (``rows`` is a slice, amounts are views), the
 amounts are gathered) and looking ahead (amounts as they would be after some more pods of the same class).
 """
 
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
 from koord.columns.matrix import Floats, Ints
-from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.cluster import Cluster, RowColumn
 from koord.scheduler.engine.resources import FIRST
 
 
@@ -15,14 +20,25 @@ class Window:
     Plugins must not write to anything they get from a window.
     """
 
-    __slots__ = ("_allocatable", "_usage", "cluster", "rows", "size")
+    __slots__ = ("_allocatable", "_counts", "_per_pod", "_usage", "cluster", "rows", "size")
 
-    def __init__(self, cluster: Cluster, rows: slice | Ints, size: int, usage: Floats, allocatable: Floats) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        rows: slice | Ints,
+        size: int,
+        usage: Floats,
+        allocatable: Floats,
+        per_pod: Mapping[RowColumn, float] | None = None,
+        counts: Floats | None = None,
+    ) -> None:
         self.cluster = cluster
         self.rows = rows
         self.size = size
         self._usage = usage
         self._allocatable = allocatable
+        self._per_pod = per_pod
+        self._counts = counts
 
     @classmethod
     def full(cls, cluster: Cluster) -> "Window":
@@ -37,11 +53,21 @@ class Window:
         return cls(cluster, rows, len(rows), usage, cluster.allocatable.take(rows, axis=1))
 
     @classmethod
-    def ahead(cls, cluster: Cluster, rows: Ints, vector: Floats, counts: Floats) -> "Window":
-        """``rows[i]`` as it would be with ``counts[i]`` more pods that each take ``vector``."""
+    def ahead(
+        cls, cluster: Cluster, rows: Ints, vector: Floats, counts: Floats, per_pod: Mapping[RowColumn, float]
+    ) -> "Window":
+        """``rows[i]`` as it would be with ``counts[i]`` more pods that each take ``vector`` and add ``per_pod``."""
         usage = cluster.usage.take(rows, axis=1)
         usage[: len(vector)] -= vector[:, None] * counts
-        return cls(cluster, rows, len(rows), usage, cluster.allocatable.take(rows, axis=1))
+        return cls(cluster, rows, len(rows), usage, cluster.allocatable.take(rows, axis=1), per_pod, counts)
+
+    def column(self, column: RowColumn) -> NDArray[Any]:
+        """A plugin's own column on each row; looking ahead, with what the further pods add to it."""
+        values = column.data[self.rows]
+        if self._per_pod is not None and column in self._per_pod:
+            assert self._counts is not None, "a window ahead has counts"
+            values = values + (self._counts * self._per_pod[column]).astype(column.data.dtype)
+        return values
 
     def free(self, resource: int) -> Floats:
         """Free amount of a resource on each row: allocatable less what assigned pods request (may be negative)."""

@@ -17,21 +17,29 @@ an answer for a row must therefore not depend on which other rows are in the win
 
 * ``node``: on the node object alone (labels, taints, allocatable). Kept until the node changes, shared by all classes
   with equal terms.
-* ``usage``: on the row's own amounts as well. Recomputed for a row whenever a pod comes to it or leaves.
-* ``cluster``: on other rows too. Everything is recomputed whenever anything changed; exact, and slow.
+* ``usage``: on the row's own amounts and columns as well. Recomputed for a row whenever a pod comes to it or leaves, or
+  somebody touched it. Runs of equal pods are looked ahead: :meth:`Plugin.per_pod` says what each adds to the columns.
+* ``cluster``: on other rows too (how many pods of a kind a zone has). The plugin counts for itself and says by a
+  version number when answers changed elsewhere than on the row that changed; only its own answers are recomputed then.
+
+**State.** A plugin that needs more than the columns of the cluster keeps its own: :class:`NodePlugin` is told of nodes,
+:class:`AssignPlugin` of pods that have a node, :class:`WatchPlugin` of other objects; :meth:`Plugin.attach` hands it
+the cluster, of which it takes columns and which it tells the rows that it changed.
 
 A plugin that raises makes the pod unschedulable with the plugin's name in the message; the loop goes on.
 """
 
 import abc
-from collections.abc import Hashable, Mapping
-from typing import ClassVar, Literal, NamedTuple
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
+from koord.accounting.takes import Take
 from koord.columns.matrix import Bools, Floats
 from koord.kube.pods import PodSpec
-from koord.scheduler.engine.cluster import Cluster
+from koord.kube.resources import Resource
+from koord.scheduler.engine.cluster import Cluster, NodeInfo, RowColumn
 from koord.scheduler.engine.resources import Footprint
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.events import ALL_EVENTS, ClusterEvent
@@ -70,6 +78,27 @@ class PodRef(NamedTuple):
     gates: tuple[str, ...] = ()
 
 
+class AssignedPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod that counts as having a node: planned here, being bound, or seen bound, whoever placed it.
+
+    ``spec`` is its scheduling-relevant part and shared by equal pods. Times are seconds since the epoch, 0 if unknown:
+    ``since`` it has its node, ``initialized`` its condition says so, ``started`` its kubelet saw it. ``owner`` is the
+    kind of its controller.
+    """
+
+    ref: PodRef
+    spec: PodSpec
+    footprint: Footprint
+    node: str
+    priority: int = 0
+    since: float = 0.0
+    initialized: float = 0.0
+    started: float = 0.0
+    owner: str = ""
+    terminating: bool = False
+    planned: bool = False
+
+
 class Reason(NamedTuple):
     """Why some rows were refused: the text users see, the rows, and whether taking pods away could help."""
 
@@ -79,11 +108,36 @@ class Reason(NamedTuple):
 
 
 class Plugin(abc.ABC):
-    """What every plugin has. ``events`` are those that may help a pod that this plugin rejected."""
+    """What every plugin has. ``events`` are those that may help a pod that this plugin rejected.
+
+    ``reads_images``: the plugin looks at the images of containers, so pods with other images are other classes; without
+    any such plugin the images are left out of the template's spec.
+    """
 
     name: ClassVar[str]
     pod_keys: ClassVar[tuple[str, ...]] = ()
+    reads_images: ClassVar[bool] = False
     events: ClassVar[frozenset[ClusterEvent]] = ALL_EVENTS
+
+    def attach(self, cluster: Cluster) -> None:  # noqa: B027 (most plugins keep nothing)
+        """Called once, before anything else: take columns (``cluster.column``), keep the cluster to ``touch`` rows."""
+
+    def per_pod(self, terms: Terms) -> Mapping[RowColumn, float]:
+        """Locality ``usage``: what one more pod of the class adds to the plugin's own columns on its row.
+
+        ``terms`` are those of the filter or the score. Must be whole numbers (below 2^53 in sum, so that they add up
+        exactly) and equal what ``assigned`` does to the columns. A plugin whose columns change in another way when a
+        pod comes (not by a fixed amount) has locality ``cluster``.
+        """
+        return {}
+
+    def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
+        """Whether an event of ``events`` may let a pod of this class pass, which this plugin rejected.
+
+        ``subject`` is what the event is about: the :class:`AssignedPod` that came or went, the node's ``NodeInfo`` as
+        it is now, the object of a watch; None if it is not told. In doubt True.
+        """
+        return True
 
 
 class PreEnqueuePlugin(Plugin):
@@ -123,6 +177,14 @@ class FilterPlugin(Plugin):
     def filter(self, terms: Terms, window: Window) -> Bools:
         """True where a pod of the class can go. The array may be kept by the caller: return a new one."""
 
+    def filter_version(self, terms: Terms) -> int:
+        """Locality ``cluster`` only: another number as soon as an answer may have changed on a row that nobody touched.
+
+        Runs for every pod: keep it at a microsecond. Rows that pods came to, left, or whose node changed are asked
+        again anyway.
+        """
+        raise NotImplementedError(f"{self.name} has locality cluster and no filter_version")
+
     @abc.abstractmethod
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
         """Why rows are refused. A row may have several reasons; it has one exactly where ``filter`` is False.
@@ -145,6 +207,10 @@ class ScorePlugin(Plugin):
     def score(self, terms: Terms, window: Window) -> Floats:
         """Score of each row, infeasible rows included (their value is not used)."""
 
+    def score_version(self, terms: Terms) -> int:
+        """As ``filter_version``, for the raw scores."""
+        raise NotImplementedError(f"{self.name} has locality cluster and no score_version")
+
     def normalize(self, terms: Terms, raw: Floats, low: float, high: float) -> Floats:
         """Final scores from raw ones. ``low`` and ``high`` are the extremes of ``raw`` over the feasible rows.
 
@@ -155,15 +221,88 @@ class ScorePlugin(Plugin):
 
 
 class AssignPlugin(Plugin):
-    """Keeps books on pods that have a node, whoever gave it to them."""
+    """Keeps books on pods that have a node, whoever gave it to them; the node itself may not be known yet."""
 
     @abc.abstractmethod
-    def assigned(self, pod: PodRef, footprint: Footprint) -> None:
-        """A pod counts as having a node now (planned, being bound, or seen bound). Told again when the pod changed."""
+    def assigned(self, pod: AssignedPod) -> None:
+        """A pod counts as having a node now. Told again when the pod changed, after ``unassigned`` with the old one."""
 
     @abc.abstractmethod
-    def unassigned(self, pod: PodRef, footprint: Footprint) -> None:
-        """It no longer does."""
+    def unassigned(self, pod: AssignedPod) -> None:
+        """It no longer does; ``pod`` is what ``assigned`` was told."""
+
+
+class NodePlugin(Plugin):
+    """Keeps something of every node. ``node_keys`` are the annotations that it reads; all labels are told."""
+
+    node_keys: ClassVar[tuple[str, ...]] = ()
+
+    @abc.abstractmethod
+    def node_set(self, row: int, node: NodeInfo) -> None:
+        """A node is on ``row`` from now on, or it changed there. The row is asked again anyway.
+
+        ValueError: something of the node is not valid (names the annotation and the rule); the node gets an Event, and
+        what the plugin knew of it before must stay in force.
+        """
+
+    @abc.abstractmethod
+    def node_removed(self, row: int, name: str) -> None:
+        """The node is gone and the row free for another one; columns from ``cluster.column`` are cleared already."""
+
+
+class Watch(NamedTuple):
+    """Objects that a plugin reads: what kind, and which of their fields (``type`` is decoded from their JSON)."""
+
+    resource: Resource
+    type: type[msgspec.Struct]
+
+
+class WatchPlugin(Plugin):
+    """Reads objects besides pods and nodes. Nothing is placed before all that exist have been told."""
+
+    @abc.abstractmethod
+    def watches(self) -> tuple[Watch, ...]:
+        """What to watch; the gateway must carry it (``koord.kube.resources.WATCHED``)."""
+
+    @abc.abstractmethod
+    def changed(self, resource: Resource, key: str, old: Any | None, new: Any | None) -> Iterable[ClusterEvent]:
+        """An object (``ns/name`` or ``name``) came, changed or went; which events for rejected pods that amounts to.
+
+        Rows whose answers changed are told by ``cluster.touch``. ValueError: the object is not valid (names the field
+        and the rule); it gets an Event, and the last good version must stay in force.
+        """
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    """What a plugin gave a pod on its node, besides amounts.
+
+    ``annotations`` are written to the pod together with its binding. ``takes`` are claimed in the ledger with it, so
+    that no other scheduler gives away the same.
+    """
+
+    annotations: Mapping[str, str] = {}
+    takes: tuple[Take, ...] = ()
+
+
+class ReservePlugin(Plugin):
+    """Gives a pod certain things of the chosen node: cpus, devices, volumes. One pod at a time, after the choice."""
+
+    @abc.abstractmethod
+    def reserve_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """Terms of the class, or None: its pods get nothing from this plugin."""
+
+    @abc.abstractmethod
+    def reserve(self, pod: PodRef, terms: Terms, row: int) -> Allocation | str:
+        """Give the pod what it needs on that row and remember it; a text: why that is not possible (the next best row
+        is tried). Follows the choice at once, before the pod is told as ``assigned``."""
+
+    @abc.abstractmethod
+    def unreserve(self, uid: str) -> None:
+        """Take back what :meth:`reserve` gave. Must do nothing for a pod that has nothing, and may be called twice.
+
+        Not called for a pod that was seen bound: then its annotations say what it has, in ``assigned``, and
+        ``unassigned`` ends that.
+        """
 
 
 class PluginError(Exception):

@@ -5,10 +5,13 @@ from collections.abc import Iterable, Mapping
 from koord.scheduler.framework.contract import (
     AssignPlugin,
     FilterPlugin,
+    NodePlugin,
     Plugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
+    ReservePlugin,
     ScorePlugin,
+    WatchPlugin,
 )
 from koord.scheduler.framework.events import ALL_EVENTS, ClusterEvent
 
@@ -41,6 +44,10 @@ class Profile:
             if isinstance(plugin, ScorePlugin) and weights.get(plugin.name, 1)
         )
         self.assigning = tuple(plugin for plugin in self.plugins if isinstance(plugin, AssignPlugin))
+        self.noding = tuple(plugin for plugin in self.plugins if isinstance(plugin, NodePlugin))
+        self.watching = tuple(plugin for plugin in self.plugins if isinstance(plugin, WatchPlugin))
+        self.reserving = tuple(plugin for plugin in self.plugins if isinstance(plugin, ReservePlugin))
+        self.node_keys = tuple(sorted({key for plugin in self.noding for key in plugin.node_keys}))
         self.pod_keys = tuple(sorted({key for plugin in self.plugins for key in plugin.pod_keys}))
         self._events = {plugin.name: plugin.events for plugin in self.plugins}
 

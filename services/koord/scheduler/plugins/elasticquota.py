@@ -19,8 +19,7 @@ from koord.contracts.quota import QuotaRuntime
 from koord.kube.protocol import quota as keys
 from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.scheduler.engine.cluster import Cluster
-from koord.scheduler.engine.resources import Footprint
-from koord.scheduler.framework.contract import AssignPlugin, PodRef, PreFilterPlugin, Template, Terms
+from koord.scheduler.framework.contract import AssignedPod, AssignPlugin, PodRef, PreFilterPlugin, Template, Terms
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.plugins.runtimes import Runtimes
 
@@ -235,18 +234,17 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
 
     # Books ----------------------------------------------------------------------------------------------------------
 
-    def assigned(self, pod: PodRef, footprint: Footprint) -> None:
+    def assigned(self, pod: AssignedPod) -> None:
         """Charge the pod to its chain."""
-        if pod.uid in self._charges:
-            self.unassigned(pod, footprint)
-        chain = self.chain_of(pod.labels, pod.namespace) if len(self.tree) else ()
-        charge = _Charge(pod, chain, footprint.request, keys.is_preemptible(pod.labels))
-        self._charges[pod.uid] = charge
+        ref = pod.ref
+        chain = self.chain_of(ref.labels, ref.namespace) if len(self.tree) else ()
+        charge = _Charge(ref, chain, pod.footprint.request, keys.is_preemptible(ref.labels))
+        self._charges[ref.uid] = charge
         self._charge(charge, 1)
 
-    def unassigned(self, pod: PodRef, footprint: Footprint) -> None:
+    def unassigned(self, pod: AssignedPod) -> None:
         """Give back exactly what was charged."""
-        charge = self._charges.pop(pod.uid, None)
+        charge = self._charges.pop(pod.ref.uid, None)
         if charge is not None:
             self._charge(charge, -1)
 
