@@ -8,7 +8,15 @@ import pytest
 
 from koord.kube import crds, groups, queues, quotas
 from koord.kube.quantity import parse
-from koord.kube.resources import ALL, ELASTIC_QUOTAS, POD_GROUPS, QUEUE_UNITS, QUEUES, Resource
+from koord.kube.resources import (
+    ALL,
+    ELASTIC_QUOTAS,
+    NODE_RESOURCE_TOPOLOGIES,
+    POD_GROUPS,
+    QUEUE_UNITS,
+    QUEUES,
+    Resource,
+)
 
 LOADED = {definition["metadata"]["name"]: definition for definition in crds.load()}
 CUSTOM = [resource for resource in ALL if f"{resource.plural}.{resource.group}" in LOADED]
@@ -39,7 +47,7 @@ def test_names_and_versions_are_those_koord_asks_for(resource: Resource) -> None
     assert version["served"]
     assert version["storage"]
     has_status = "status" in version.get("subresources", {})
-    assert has_status is (resource not in (ELASTIC_QUOTAS, POD_GROUPS))
+    assert has_status is (resource not in (ELASTIC_QUOTAS, POD_GROUPS, NODE_RESOURCE_TOPOLOGIES))
 
 
 def check(schema: dict[str, Any], path: str) -> None:

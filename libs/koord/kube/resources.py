@@ -51,6 +51,9 @@ ELASTIC_QUOTAS = Resource("scheduling.sigs.k8s.io", "v1alpha1", "elasticquotas",
 ELASTIC_QUOTA_PROFILES = Resource("quota.koordinator.sh", "v1alpha1", "elasticquotaprofiles", "ElasticQuotaProfile")
 POD_GROUPS = Resource("scheduling.sigs.k8s.io", "v1alpha1", "podgroups", "PodGroup")
 NODE_METRICS = Resource("slo.koordinator.sh", "v1alpha1", "nodemetrics", "NodeMetric", namespaced=False)
+NODE_RESOURCE_TOPOLOGIES = Resource(
+    "topology.node.k8s.io", "v1alpha1", "noderesourcetopologies", "NodeResourceTopology", namespaced=False
+)
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 
 ALL: tuple[Resource, ...] = (
@@ -72,6 +75,7 @@ ALL: tuple[Resource, ...] = (
     ELASTIC_QUOTA_PROFILES,
     POD_GROUPS,
     NODE_METRICS,
+    NODE_RESOURCE_TOPOLOGIES,
     CRDS,
 )
 
@@ -94,5 +98,6 @@ WATCHED: tuple[Resource, ...] = (
     RAYJOBS,
     RAYCLUSTERS,
     NODE_METRICS,
+    NODE_RESOURCE_TOPOLOGIES,
 )
 """What the gateway lists and watches by default. Events are written, never watched; Leases and CRDs neither."""

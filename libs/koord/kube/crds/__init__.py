@@ -1,8 +1,8 @@
 """The custom resources koord brings along, as package data that kustomize, too, refers to.
 
-Queue and QueueUnit have full schemas, ElasticQuota, its profile, PodGroup and NodeMetric are Koordinator's (quota and
-PodGroup without status sub-resource). Where Koordinator's own are there already they stay. The job
-kinds are stand-ins for clusters without the real operators: they keep every field.
+Queue and QueueUnit have full schemas, ElasticQuota, its profile, PodGroup, NodeMetric and NodeResourceTopology
+are Koordinator's (quota, PodGroup and NodeResourceTopology without status sub-resource). Where Koordinator's own are
+there already they stay. The job kinds are stand-ins for clusters without the real operators: they keep every field.
 """
 
 from importlib import resources
