@@ -142,6 +142,65 @@ class TopologySpreadConstraint(View, frozen=True):
     match_label_keys: list[str] = []
 
 
+class ClaimVolume(View, frozen=True):
+    """A volume that is a PersistentVolumeClaim of the pod's namespace."""
+
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class EphemeralVolume(View, frozen=True):
+    """A volume whose claim is made for this pod alone, and named ``<pod>-<volume>``.
+
+    The API has a template of the claim here. Who reads pods for scheduling puts in its place which claim it is, because
+    the pod's own name is not part of what equal pods share.
+    """
+
+    claim_name: str = ""
+    pod_uid: str = msgspec.field(name="podUID", default="")
+
+
+class GcePersistentDisk(View, frozen=True):
+    """A disk of Google's; only read-only mounts may share it on a node."""
+
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AwsElasticBlockStore(View, frozen=True):
+    """A disk of Amazon's; nobody may share it on a node."""
+
+    volume_id: str = msgspec.field(name="volumeID", default="")
+    read_only: bool = False
+
+
+class Iscsi(View, frozen=True):
+    """An iSCSI disk; only read-only mounts may share it on a node."""
+
+    iqn: str = ""
+    read_only: bool = False
+
+
+class Rbd(View, frozen=True):
+    """A Ceph block device; the same one if a monitor, the pool and the image are the same."""
+
+    monitors: list[str] = []
+    pool: str = "rbd"
+    image: str = ""
+    read_only: bool = False
+
+
+class Volume(View, frozen=True):
+    """A volume of a pod; only the kinds that decide where the pod may run are read."""
+
+    persistent_volume_claim: ClaimVolume | None = None
+    ephemeral: EphemeralVolume | None = None
+    gce_persistent_disk: GcePersistentDisk | None = None
+    aws_elastic_block_store: AwsElasticBlockStore | None = None
+    iscsi: Iscsi | None = None
+    rbd: Rbd | None = None
+
+
 class SchedulingGate(View, frozen=True):
     """A named reason to leave the pod alone."""
 
@@ -160,6 +219,7 @@ class PodSpec(View, frozen=True):
     affinity: Affinity | None = None
     tolerations: list[Toleration] = []
     topology_spread_constraints: list[TopologySpreadConstraint] = []
+    volumes: list[Volume] = []
     containers: list[Container] = []
     init_containers: list[Container] = []
     overhead: ResourceList = {}
