@@ -54,6 +54,23 @@ NODE_METRICS = Resource("slo.koordinator.sh", "v1alpha1", "nodemetrics", "NodeMe
 NODE_RESOURCE_TOPOLOGIES = Resource(
     "topology.node.k8s.io", "v1alpha1", "noderesourcetopologies", "NodeResourceTopology", namespaced=False
 )
+PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
+CSI_DRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)
+CSI_STORAGE_CAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
+VOLUME_ATTACHMENTS = Resource("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False)
+STORAGE = (
+    STORAGE_CLASSES,
+    CSI_DRIVERS,
+    CSI_NODES,
+    CSI_STORAGE_CAPACITIES,
+    PERSISTENT_VOLUMES,
+    PERSISTENT_VOLUME_CLAIMS,
+    VOLUME_ATTACHMENTS,
+)
+"""What placing pods with volumes reads."""
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 
 ALL: tuple[Resource, ...] = (
@@ -76,6 +93,7 @@ ALL: tuple[Resource, ...] = (
     POD_GROUPS,
     NODE_METRICS,
     NODE_RESOURCE_TOPOLOGIES,
+    *STORAGE,
     CRDS,
 )
 
@@ -99,5 +117,6 @@ WATCHED: tuple[Resource, ...] = (
     RAYCLUSTERS,
     NODE_METRICS,
     NODE_RESOURCE_TOPOLOGIES,
+    *STORAGE,
 )
 """What the gateway lists and watches by default. Events are written, never watched; Leases and CRDs neither."""

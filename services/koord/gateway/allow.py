@@ -17,6 +17,8 @@ from koord.kube.resources import (
     JOBS,
     NAMESPACES,
     NODE_METRICS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     POD_GROUPS,
     PODS,
     PYTORCHJOBS,
@@ -37,7 +39,7 @@ def _tokens(*resources: Resource) -> frozenset[str]:
 
 ALLOWED: Mapping[tuple[str, str], frozenset[str]] = {
     ("scheduler", "bind"): _tokens(PODS),
-    ("scheduler", "patch"): _tokens(PODS, POD_GROUPS),
+    ("scheduler", "patch"): _tokens(PODS, POD_GROUPS, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS),
     ("scheduler", "evict"): _tokens(PODS),
     ("queue", "create"): _tokens(QUEUE_UNITS, QUEUES, NAMESPACES),
     ("queue", "patch"): _tokens(QUEUE_UNITS, QUEUES, *_JOB_KINDS),
