@@ -20,6 +20,7 @@ from koord.columns.matrix import Bools, Floats, Ints, Matrix
 from koord.columns.names import Names
 from koord.columns.rows import RowIndex
 from koord.scheduler.engine.labels import Codes, LabelColumns
+from koord.scheduler.engine.podlabels import PodLabels
 from koord.scheduler.engine.resources import CPU, FIRST, LIMIT, MEMORY, NOWHERE, Footprint, Resources
 
 TIE_BITS = 40
@@ -113,6 +114,7 @@ class Cluster:
         self.taint_codes: Codes = np.zeros(64, dtype=np.int32)
         self.tie: Ints = np.zeros(64, dtype=np.int64)
         self.labels = LabelColumns(lambda: [None if node is None else node.labels for node in self.nodes], 64)
+        self.pod_labels = PodLabels()
         self._on: dict[str, set[str]] = {}
         self._corrections: dict[int, dict[int, float]] = {}
         self._columns: list[RowColumn] = []
