@@ -1,66 +1,171 @@
 """From pods to scheduling classes and footprints, each made once and shared while somebody uses it."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from typing import Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from msgspec.structs import replace
+
+from koord.accounting.requests import nonzero_request, pod_request
+from koord.kube.pods import PodSpec
+from koord.kube.protocol.scheduler import scheduler_name
 from koord.scheduler.engine.classes import SchedulingClass
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.placement import PodInfo
 from koord.scheduler.engine.resources import Footprint
-from koord.scheduler.framework.contract import PodRef, Template
+from koord.scheduler.framework.contract import AssignedPod, PodRef, Template
 from koord.scheduler.framework.profile import Profile
-from koord.scheduler.podview import PodShape, PodView
+from koord.scheduler.podview import PodShape, PodShapeError, PodView
 
 _NOTHING: Mapping[str, str] = {}
 
 
-class Catalogue:
-    """The classes of one cluster under one profile."""
+def _as_is(spec: PodSpec, replaced: str) -> PodSpec:
+    return spec
 
-    def __init__(self, cluster: Cluster, profile: Profile) -> None:
+
+class _Prepared:
+    """What a shape comes to; a failure is kept, too."""
+
+    __slots__ = ("failure", "footprint", "spec")
+
+    def __init__(self, shape: PodShape, cluster: Cluster, transform: Callable[[PodSpec, str], PodSpec]) -> None:
+        self.failure = ""
+        try:
+            self.spec = transform(shape.spec, shape.replace)
+            self.footprint = cluster.footprint(pod_request(self.spec), nonzero_request(self.spec))
+        except ValueError as error:
+            self.failure = str(error)
+
+
+class Catalogue:
+    """The classes of one cluster: pods under the name of one of ``others`` have that profile, all others ``profile``.
+
+    ``transform`` is applied to each spec once, with the pod's ``replace-resources`` annotation; ValueError names what
+    is wrong. Plugins see its result.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        profile: Profile,
+        others: Mapping[str, Profile] | None = None,
+        *,
+        transform: Callable[[PodSpec, str], PodSpec] = _as_is,
+        priority_of: Callable[[PodView], int] | None = None,
+        preemption_of: Callable[[PodView], str] | None = None,
+    ) -> None:
         self._cluster = cluster
         self._profile = profile
-        self._keys = profile.pod_keys
-        self._footprints: WeakKeyDictionary[PodShape, Footprint] = WeakKeyDictionary()
+        self._others = dict(others or {})
+        self._transform = transform
+        self._priority_of = priority_of or _priority
+        self._preemption_of = preemption_of or _preemption
+        self._prepared: WeakKeyDictionary[PodShape, _Prepared] = WeakKeyDictionary()
         self._classes: WeakValueDictionary[Hashable, SchedulingClass] = WeakValueDictionary()
-        self._none = (None,) * len(self._keys)
+        self._images = {id(each): any(plugin.reads_images for plugin in each.plugins) for each in self.profiles}
+        self._none = {id(each): (None,) * len(each.pod_keys) for each in self.profiles}
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """All profiles, the usual one first."""
+        return tuple(dict.fromkeys((self._profile, *self._others.values())))
 
     def footprint(self, shape: PodShape) -> Footprint:
         """What a pod of this shape takes; PodShapeError names a bad quantity."""
-        found = self._footprints.get(shape)
-        if found is None:
-            request, nonzero = shape.request
-            found = self._footprints[shape] = self._cluster.footprint(request, nonzero)
-        return found
+        return self._of(shape).footprint
 
     def pod(self, view: PodView) -> PodInfo:
         """A pod ready to be placed; PodShapeError names what is wrong with its spec."""
-        meta = view.metadata
-        gates = tuple([gate.name for gate in view.spec.scheduling_gates]) if view.spec.scheduling_gates else ()
-        ref = PodRef(meta.uid, meta.namespace, meta.name, meta.labels, meta.annotations, gates)
-        return PodInfo(ref, self.class_of(view), view.spec.priority or 0)
+        priority = self._priority_of(view)
+        return PodInfo(_ref(view), self._class(view, priority), priority, view.owner)
+
+    def assigned(self, view: PodView, node: str) -> AssignedPod:
+        """A pod as it counts on ``node``, as the API shows it; PodShapeError names what is wrong with its spec."""
+        shape = view.shape
+        assert shape is not None, "a decoded pod has a shape"
+        prepared = self._of(shape)
+        return AssignedPod(
+            _ref(view),
+            prepared.spec,
+            prepared.footprint,
+            node,
+            self._priority_of(view),
+            view.true_since("PodScheduled"),
+            view.true_since("Initialized"),
+            view.started,
+            view.owner,
+            view.metadata.deletion_timestamp is not None,
+        )
 
     def class_of(self, view: PodView) -> SchedulingClass:
         """The class of a pod."""
-        shape = view.shape
+        return self._class(view, self._priority_of(view))
+
+    def _class(self, view: PodView, priority: int) -> SchedulingClass:
+        shape, meta = view.shape, view.metadata
         assert shape is not None, "a decoded pod has a shape"
-        meta = view.metadata
         labels, annotations = meta.labels, meta.annotations
-        values: tuple[str | None, ...] = self._none
+        profile = self._profile
+        if self._others:
+            profile = self._others.get(scheduler_name(labels, view.spec.scheduler_name), profile)
+        keys = profile.pod_keys
+        values: tuple[str | None, ...] = self._none[id(profile)]
         if labels or annotations:
-            values = tuple([labels.get(key) or annotations.get(key) for key in self._keys])
-        key = (meta.namespace, shape, values)
+            values = tuple([labels.get(key) or annotations.get(key) for key in keys])
+        images = view.images if self._images[id(profile)] else ()
+        preemption = self._preemption_of(view)
+        key = (id(profile), meta.namespace, shape, priority, preemption, images, values)
         found = self._classes.get(key)
         if found is None:
+            prepared = self._of(shape)
             template = Template(
                 meta.namespace,
-                shape.spec,
-                self.footprint(shape),
-                {name: labels[name] for name in self._keys if name in labels} if labels else _NOTHING,
-                {name: annotations[name] for name in self._keys if name in annotations} if annotations else _NOTHING,
+                _completed(prepared.spec, priority, preemption, images),
+                prepared.footprint,
+                {name: labels[name] for name in keys if name in labels} if labels else _NOTHING,
+                {name: annotations[name] for name in keys if name in annotations} if annotations else _NOTHING,
             )
-            found = self._classes[key] = SchedulingClass(key, template, self._profile)
+            found = self._classes[key] = SchedulingClass(key, template, profile)
+        return found
+
+    def _of(self, shape: PodShape) -> _Prepared:
+        found = self._prepared.get(shape)
+        if found is None:
+            found = self._prepared[shape] = _Prepared(shape, self._cluster, self._transform)
+        if found.failure:
+            raise PodShapeError(found.failure)
         return found
 
     def __len__(self) -> int:
         return len(self._classes)
+
+
+def _ref(view: PodView) -> PodRef:
+    meta = view.metadata
+    gates = tuple([gate.name for gate in view.spec.scheduling_gates]) if view.spec.scheduling_gates else ()
+    return PodRef(meta.uid, meta.namespace, meta.name, meta.labels, meta.annotations, gates)
+
+
+def _priority(view: PodView) -> int:
+    return view.spec.priority or 0
+
+
+def _preemption(view: PodView) -> Literal["", "Never"]:
+    """What says nothing is as what says the default."""
+    return "Never" if view.spec.preemption_policy == "Never" else ""
+
+
+def _completed(spec: PodSpec, priority: int, preemption: str, images: tuple[str, ...]) -> PodSpec:
+    """The spec of a class: with what the shape leaves out because it need not be equal."""
+    spec = replace(spec, priority=priority, preemption_policy=preemption)
+    if not images:
+        return spec
+    first = len(spec.containers)
+    return replace(
+        spec,
+        containers=[replace(c, image=image) for c, image in zip(spec.containers, images, strict=False)],
+        init_containers=[
+            replace(c, image=image) for c, image in zip(spec.init_containers, images[first:], strict=False)
+        ],
+    )

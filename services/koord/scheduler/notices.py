@@ -111,7 +111,7 @@ class Notices:
         view = self._view(f"{target.namespace}/{target.name}")
         shown = None
         if view is not None and view.metadata.uid == target.uid:
-            shown = next(iter(view.status.conditions), None)
+            shown = next((found for found in view.status.conditions if found.type == "PodScheduled"), None)
         if shown is not None and (shown.status, shown.reason, shown.message) == ("False", reason, message):
             self._patches.pop(target.uid, None)
             return

@@ -1,90 +1,41 @@
-"""Pods as the scheduler reads them: a light projection, and the shape that equal pods share.
+"""Pods as the scheduler reads them: a light projection.
 
-A pod is decoded twice in its life here (created, bound), so decoding is on the hot path. The parts of the spec that
-decide placement are kept as the bytes the API server sent: pods made from one template have equal bytes, which makes
-the key of their class a lookup and not a walk. Equal specs written differently only become two classes.
+A pod is decoded twice in its life here (created, bound), so decoding is on the hot path. What decides its placement
+goes into its shape (:mod:`koord.scheduler.podshape`) as bytes; times stay texts until somebody asks for them.
 """
 
-from collections.abc import Hashable
-from weakref import WeakValueDictionary
+from typing import Final
 
 import msgspec
+from msgspec.structs import astuple
 
-from koord.accounting.requests import nonzero_request, pod_request
-from koord.kube.meta import decode
-from koord.kube.pods import PodSpec, SchedulingGate
+from koord.kube.meta import parse_time
+from koord.kube.pods import SchedulingGate
+from koord.kube.protocol.scheduler import REPLACE_RESOURCES
+from koord.scheduler.podshape import PodShape, PodShapeError, shape_of
+
+__all__ = ["PodShape", "PodShapeError", "PodView"]
 
 _ABSENT = msgspec.Raw(b"")
 _EMPTY: dict[str, str] = {}
-
-
-class PodShapeError(ValueError):
-    """A pod spec that cannot be scheduled as written; names the field and the rule."""
-
-
-class PodShape:
-    """The scheduling-relevant part of a spec, shared by every pod that has it."""
-
-    __slots__ = ("__weakref__", "_failure", "_request", "_spec", "parts")
-
-    def __init__(self, parts: tuple[bytes, ...]) -> None:
-        self.parts = parts
-        self._spec: PodSpec | None = None
-        self._request: tuple[dict[str, int], tuple[int, int]] | None = None
-        self._failure: str | None = None
-
-    @property
-    def spec(self) -> PodSpec:
-        """The typed spec; PodShapeError names what is wrong with it."""
-        if self._failure is not None:
-            raise PodShapeError(self._failure)
-        if self._spec is None:
-            try:
-                self._spec = decode(PodSpec, _assemble(self.parts))
-            except msgspec.ValidationError as error:
-                self._failure = f"spec: {error}"
-                raise PodShapeError(self._failure) from error
-        return self._spec
-
-    @property
-    def request(self) -> tuple[dict[str, int], tuple[int, int]]:
-        """Effective request, and cpu and memory with the non-zero floor; PodShapeError names a bad quantity."""
-        if self._request is None:
-            spec = self.spec
-            try:
-                request = pod_request(spec)
-                self._request = (request, nonzero_request(spec))
-            except ValueError as error:
-                self._failure = str(error)
-                raise PodShapeError(self._failure) from error
-        return self._request
-
-
-_FIELDS = (b"nodeSelector", b"affinity", b"tolerations", b"overhead", b"resources", b"topologySpreadConstraints")
-_shapes: WeakValueDictionary[Hashable, PodShape] = WeakValueDictionary()
-
-
-def _assemble(parts: tuple[bytes, ...]) -> bytes:
-    """One JSON object out of the parts that are there."""
-    fields = [b'"%s":%s' % (name, part) for name, part in zip(_FIELDS, parts, strict=False) if part]
-    containers, init_containers = parts[len(_FIELDS)], parts[len(_FIELDS) + 1]
-    fields.append(b'"containers":[%s]' % containers)
-    fields.append(b'"initContainers":[%s]' % init_containers)
-    return b"{%s}" % b",".join(fields)
+_KEPT: Final = frozenset(("PodScheduled", "Initialized"))
 
 
 class _Container(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
+    image: str = ""
     resources: msgspec.Raw = _ABSENT
     ports: msgspec.Raw = _ABSENT
     restart_policy: str | None = None
 
 
 def _containers(items: list[_Container]) -> bytes:
-    if len(items) == 1 and items[0].restart_policy is None and not items[0].ports:
-        resources = items[0].resources
-        name = items[0].name.encode()
-        return b'{"name":"%s","resources":%s}' % (name, resources) if resources else b'{"name":"%s"}' % name
+    if len(items) == 1:
+        [item] = items
+        if item.restart_policy is None and not (item.ports and b'"hostPort"' in bytes(item.ports)):
+            name = item.name.encode()
+            resources = item.resources
+            return b'{"name":"%s","resources":%s}' % (name, resources) if resources else b'{"name":"%s"}' % name
     texts: list[bytes] = []
     for item in items:
         fields: list[bytes] = [b'"name":"%s"' % item.name.encode()]
@@ -98,10 +49,48 @@ def _containers(items: list[_Container]) -> bytes:
     return b",".join(texts)
 
 
+class _Volume(msgspec.Struct, gc=False, rename="camel"):
+    """A volume that may decide where its pod can run; those made of secrets, config or nothing never do."""
+
+    name: str = ""
+    persistent_volume_claim: msgspec.Raw | None = None
+    csi: msgspec.Raw | None = None
+    gce_persistent_disk: msgspec.Raw | None = None
+    aws_elastic_block_store: msgspec.Raw | None = None
+    iscsi: msgspec.Raw | None = None
+    rbd: msgspec.Raw | None = None
+    azure_disk: msgspec.Raw | None = None
+    cinder: msgspec.Raw | None = None
+    vsphere_volume: msgspec.Raw | None = None
+    ephemeral: msgspec.Raw | None = None
+
+
+_RAW_VOLUMES = tuple(field.encode_name.encode() for field in msgspec.structs.fields(_Volume)[1:-1])
+_PLAIN = (None,) * (len(_RAW_VOLUMES) + 1)
+
+
+def _volumes(items: list[_Volume], pod: str, uid: str) -> bytes:
+    """Names of volumes are left out (the token's is another one in each pod), except that an ephemeral volume becomes
+    the claim that belongs to it."""
+    texts: list[bytes] = []
+    for item in items:
+        values = astuple(item)[1:]
+        if values == _PLAIN:
+            continue
+        for name, raw in zip(_RAW_VOLUMES, values, strict=False):
+            if raw is not None:
+                texts.append(b'{"%s":%s}' % (name, bytes(raw)))
+        if item.ephemeral is not None:
+            claim = {"ephemeral": {"claimName": f"{pod}-{item.name}", "podUID": uid}}
+            texts.append(msgspec.json.encode(claim))
+    return b",".join(texts)
+
+
 class _Spec(msgspec.Struct, gc=False, rename="camel"):
     node_name: str = ""
     scheduler_name: str = ""
     priority: int | None = None
+    preemption_policy: str | None = None
     scheduling_gates: list[SchedulingGate] = []
     node_selector: msgspec.Raw = _ABSENT
     affinity: msgspec.Raw = _ABSENT
@@ -111,6 +100,7 @@ class _Spec(msgspec.Struct, gc=False, rename="camel"):
     topology_spread_constraints: msgspec.Raw = _ABSENT
     containers: list[_Container] = []
     init_containers: list[_Container] = []
+    volumes: list[_Volume] = []
 
 
 class _Condition(msgspec.Struct, gc=False, rename="camel"):
@@ -118,15 +108,20 @@ class _Condition(msgspec.Struct, gc=False, rename="camel"):
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class _Status(msgspec.Struct, gc=False, rename="camel"):
     phase: str = ""
     conditions: list[_Condition] = []
+    start_time: str | None = None
+    nominated_node_name: str = ""
 
 
 class _Owner(msgspec.Struct, gc=False, frozen=True):
     name: str = ""
+    kind: str = ""
+    controller: bool | None = None
 
 
 class _Meta(msgspec.Struct, gc=False, rename="camel"):
@@ -141,34 +136,41 @@ class _Meta(msgspec.Struct, gc=False, rename="camel"):
 
 
 class PodView(msgspec.Struct, rename="camel"):
-    """One pod. ``shape`` is set once decoded; the raw parts are dropped then, so nothing holds on to the message."""
+    """One pod. ``shape`` and ``images`` (of the containers, then of the init containers) are set once decoded; the raw
+    parts are dropped then, so nothing holds on to the message."""
 
     metadata: _Meta
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
     shape: PodShape | None = msgspec.field(name="-shape", default=None)
+    images: tuple[str, ...] = msgspec.field(name="-images", default=())
 
     def __post_init__(self) -> None:
-        spec = self.spec
-        parts = (
-            bytes(spec.node_selector),
-            bytes(spec.affinity),
-            bytes(spec.tolerations),
-            bytes(spec.overhead),
-            bytes(spec.resources),
-            bytes(spec.topology_spread_constraints),
-            _containers(spec.containers),
-            _containers(spec.init_containers) if spec.init_containers else b"",
+        spec, meta = self.spec, self.metadata
+        self.shape = shape_of(
+            (
+                bytes(spec.node_selector),
+                bytes(spec.affinity),
+                bytes(spec.tolerations),
+                bytes(spec.overhead),
+                bytes(spec.resources),
+                bytes(spec.topology_spread_constraints),
+                _containers(spec.containers),
+                _containers(spec.init_containers) if spec.init_containers else b"",
+                _volumes(spec.volumes, meta.name, meta.uid) if spec.volumes else b"",
+                meta.annotations.get(REPLACE_RESOURCES, "") if meta.annotations else "",
+            )
         )
-        shape = _shapes.get(parts)
-        if shape is None:
-            shape = _shapes[parts] = PodShape(parts)
-        self.shape = shape
+        if len(spec.containers) == 1 and not spec.init_containers:
+            self.images = (spec.containers[0].image,)
+        else:
+            self.images = tuple([item.image for item in (*spec.containers, *spec.init_containers)])
         spec.node_selector = spec.affinity = spec.tolerations = spec.overhead = spec.resources = _ABSENT
         spec.topology_spread_constraints = _ABSENT
         spec.containers = spec.init_containers = []
+        spec.volumes = []
         if self.status.conditions:
-            self.status.conditions = [c for c in self.status.conditions if c.type == "PodScheduled"]
+            self.status.conditions = [c for c in self.status.conditions if c.type in _KEPT]
 
     @property
     def uid(self) -> str:
@@ -184,3 +186,34 @@ class PodView(msgspec.Struct, rename="camel"):
     def terminal(self) -> bool:
         """Whether the pod has ended and holds nothing any more."""
         return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def owner(self) -> str:
+        """The kind of the pod's controller, or of its first owner; empty without any."""
+        owners = self.metadata.owner_references
+        for owner in owners:
+            if owner.controller:
+                return owner.kind
+        return owners[0].kind if owners else ""
+
+    def true_since(self, condition: str) -> float:
+        """Since when (seconds since the epoch) PodScheduled or Initialized is True; 0: it is not, or nobody knows."""
+        for found in self.status.conditions:
+            if found.type == condition:
+                return _seconds(found.last_transition_time) if found.status == "True" else 0.0
+        return 0.0
+
+    @property
+    def started(self) -> float:
+        """When its kubelet saw the pod, in seconds since the epoch; 0: not yet."""
+        return _seconds(self.status.start_time)
+
+
+def _seconds(text: str | None) -> float:
+    """A time of the API server; one that does not parse is as one that is not there."""
+    if not text:
+        return 0.0
+    try:
+        return parse_time(text)
+    except ValueError:
+        return 0.0

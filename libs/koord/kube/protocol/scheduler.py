@@ -9,6 +9,9 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 SCHEDULER_NAME: Final = "scheduling.koordinator.sh/scheduler-name"
 """Label: overrides spec.schedulerName inside the scheduler."""
 
+REPLACE_RESOURCES: Final = "pod.koordinator.sh/replace-resources"
+"""Annotation ``resA:resB,resC:``: resources to rename, or to leave out, before the pod is scheduled (if turned on)."""
+
 SCHEDULE_ADMISSION: Final = "scheduling.koordinator.sh/schedule-admission"
 """Label, presence only: the pod is not enqueued while it exists."""
 LEGACY_SCHEDULE_ADMISSION: Final = "alibabacloud.com/schedule-admission"

@@ -1,0 +1,77 @@
+"""The shape of a pod: the part of its spec that decides its placement, shared by every pod that has it.
+
+The parts of the spec are kept as the bytes the API server sent: pods made from one template have equal bytes, which
+makes the key of their class a lookup and not a walk. Equal specs written differently only become two classes.
+"""
+
+from collections.abc import Hashable
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from koord.kube.meta import decode
+from koord.kube.pods import PodSpec
+
+_FIELDS = (
+    b"nodeSelector",
+    b"affinity",
+    b"tolerations",
+    b"overhead",
+    b"resources",
+    b"topologySpreadConstraints",
+)
+_LISTS = (b"containers", b"initContainers", b"volumes")
+Parts = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, str]
+"""Values of the fields above as JSON, items of the lists, and what the pod's ``replace-resources`` annotation says."""
+
+
+class PodShapeError(ValueError):
+    """A pod spec that cannot be scheduled as written; names the field and the rule."""
+
+
+class PodShape:
+    """The scheduling-relevant part of a spec. Images, priority and what is only of one pod are not in it."""
+
+    __slots__ = ("__weakref__", "_failure", "_spec", "parts")
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self._spec: PodSpec | None = None
+        self._failure: str | None = None
+
+    @property
+    def spec(self) -> PodSpec:
+        """The typed spec; PodShapeError names what is wrong with it."""
+        if self._failure is not None:
+            raise PodShapeError(self._failure)
+        if self._spec is None:
+            try:
+                self._spec = decode(PodSpec, _assemble(self.parts))
+            except msgspec.ValidationError as error:
+                self._failure = f"spec: {error}"
+                raise PodShapeError(self._failure) from error
+        return self._spec
+
+    @property
+    def replace(self) -> str:
+        """The pod's ``replace-resources`` annotation."""
+        return self.parts[9]
+
+
+_shapes: WeakValueDictionary[Hashable, PodShape] = WeakValueDictionary()
+
+
+def shape_of(parts: Parts) -> PodShape:
+    """The one shape of these parts."""
+    shape = _shapes.get(parts)
+    if shape is None:
+        shape = _shapes[parts] = PodShape(parts)
+    return shape
+
+
+def _assemble(parts: Parts) -> bytes:
+    """One JSON object out of the parts that are there."""
+    values: tuple[bytes, ...] = parts[:9]
+    fields = [b'"%s":%s' % (name, part) for name, part in zip(_FIELDS, values, strict=False) if part]
+    fields += [b'"%s":[%s]' % (name, items) for name, items in zip(_LISTS, values[len(_FIELDS) :], strict=True)]
+    return b"{%s}" % b",".join(fields)
