@@ -15,12 +15,14 @@ SMALL: dict[str, dict[str, int | str]] = {
     "endtoend": {"nodes": 10, "pods": 40},
     "engine-basic": {"nodes": 50, "pods": 100, "classes": 5, "unique_pods": 40, "runs": 1},
     "engine-identical": {"nodes": 50, "pods": 200, "runs": 1},
+    "engine-unschedulable": {"nodes": 50, "pods": 20},
     "gateway-writes": {"calls": 200, "at_a_time": 4},
     "koordinator-basic-1k": {"nodes": 10, "pods": 40, "rate": 40},
     "memory": {"nodes": 10, "pods": 40, "rate": 20, "seconds": 5, "sample_s": 1},
     "ledger": {"claims": 200, "rounds": 1, "nodes": 10, "singles": 20, "gangs": 2, "gang_size": 10},
     "quota-tree": {"quotas": 60, "rounds": 1, "changes": 5},
     "throttle": {"nodes": 5, "rate": 20, "seconds": 2, "misfits": 5, "per_s": 30, "reports": 5, "events_s": 8},
+    "upstream-basic": {"nodes": 50, "init_pods": 10, "pods": 200, "runs": 1},
     "recovery": {"nodes": 10, "pods": 40, "rate": 30, "warm_s": 1, "rounds": 1, "faults": "scheduler,redis"},
 }
 FIGURES = {
@@ -29,6 +31,8 @@ FIGURES = {
     "endtoend": {"pods_per_s", "p50_s", "p99_s", "cpu_ms_per_pod", "cpu_ms_per_pod.scheduler"},
     "engine-basic": {"decisions_per_s", "unique_decisions_per_s"},
     "engine-identical": {"decisions_per_s"},
+    "engine-unschedulable": {"p50_ms", "p99_ms"},
+    "upstream-basic": {"decisions_per_s", "decisions_per_cpu_s"},
     "ledger": {"claims_per_s"},
     "memory": {"peak_mib", "mib.all", "mib.gateway", "mib_per_h.all", "restarted", "lost", "double", "drift"},
     "koordinator-basic-1k": {"pods_per_s", "p99_s", "binding_over_creation"},
@@ -44,8 +48,8 @@ FIGURES = {
     "recovery": {"fault.scheduler.p99_s", "fault.scheduler.gap_s", "lost", "double", "drift"},
 }
 
-# It needs a real control plane: tests/realcluster/test_bench.py runs it.
-ELSEWHERE = {"realcluster"}
+# realcluster needs a real control plane: tests/realcluster/test_bench.py runs it. test_upstream.py runs the others.
+ELSEWHERE = {"realcluster"} | ({one for one in scenarios() if one.startswith("upstream-")} - set(SMALL))
 NEVER = ("lost", "double", "drift", "restarted")
 
 

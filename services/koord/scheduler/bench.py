@@ -13,9 +13,11 @@ from time import perf_counter, process_time
 import msgspec
 
 from koord.contracts.bench import BenchResult, Parameters, Scenario
+from koord.contracts.codec import encode
 from koord.scheduler.catalogue import Catalogue
 from koord.scheduler.engine.cluster import Cluster, NodeInfo, Taint
 from koord.scheduler.engine.placement import Engine, Outcome, Placed
+from koord.scheduler.notices import Notices
 from koord.scheduler.plugins.coscheduling import Coscheduling
 from koord.scheduler.plugins.profile import default_profile
 from koord.scheduler.podview import PodView
@@ -25,6 +27,7 @@ GIB = 1 << 30
 # What the classes of engine-basic are in turn: plain, zone selector, GPU with toleration, required affinity.
 _KINDS = (0, 0, 1, 0, 2, 0, 0, 3, 0, 1)
 BASIC, UNIQUE, IDENTICAL = 10_000.0, 3_000.0, 50_000.0
+EXPLAINED_MS = 5.0
 _decoder = msgspec.json.Decoder(PodView)
 
 
@@ -155,6 +158,48 @@ def identical(parameters: Parameters) -> BenchResult:
     )
 
 
+def _misfit(number: int, pods: int) -> bytes:
+    """Room that no node has, in a zone where a third of the nodes are, without the toleration that a tenth asks for."""
+    return _body(number, 200_000 + number % pods, 512, 1, zone=number % 3)
+
+
+def unschedulable(parameters: Parameters) -> BenchResult:
+    """Pods that fit nowhere, each a class of its own or all of one, until their events and conditions are encoded."""
+    nodes, pods = _number(parameters, "nodes"), _number(parameters, "pods")
+    views = {f"bench/pod-{number}": _decoder.decode(_misfit(number, pods)) for number in range(pods)}
+    cluster = Cluster("bench")
+    profile = default_profile(Coscheduling())
+    engine, catalogue = Engine(cluster, profile), Catalogue(cluster, profile)
+    for node in _nodes(nodes):
+        engine.set_node(node)
+    tainted = len(range(0, nodes, 10))
+    notices = Notices("bench", "koord-scheduler", views.get)
+    gc.collect()
+    spent: list[float] = []
+    for number, view in enumerate(views.values()):
+        began = perf_counter()
+        outcome = engine.place_one(catalogue.pod(view))
+        if isinstance(outcome, Placed):
+            raise RuntimeError(f"pod-{number} was placed on {outcome.node}")
+        notices.failed(view.uid, "bench", f"pod-{number}", outcome.message, 0.0)
+        told = [encode(decision) for decision in notices.take()]
+        spent.append((perf_counter() - began) * 1e3)
+        counts = {reason.plugin: reason.nodes for reason in outcome.reasons}
+        zone = len([row for row in range(number % 3, nodes, 3) if row % 10])
+        expected = {"TaintToleration": tainted, "NodeAffinity": nodes - tainted - zone, "NodeResourcesFit": zone}
+        if counts != expected or len(told) != 2:
+            raise RuntimeError(f"pod-{number} was told {outcome.message!r}, expected are {expected}")
+    cuts = statistics.quantiles(spent, n=100)
+    return BenchResult(
+        "engine-unschedulable",
+        dict(parameters),
+        {"p50_ms": cuts[49], "p99_ms": cuts[98]},
+        ratios={"p99_ms": cuts[98] / EXPLAINED_MS},
+        bound_by="one core of the engine's process",
+        ok=cuts[98] < EXPLAINED_MS,
+    )
+
+
 SCENARIOS = [
     Scenario(
         "engine-basic",
@@ -167,5 +212,11 @@ SCENARIOS = [
         "placement engine alone: identical pods",
         identical,
         {"nodes": 5_000, "pods": 20_000, "runs": 5},
+    ),
+    Scenario(
+        "engine-unschedulable",
+        "pods that no node fits, each of another class: explanation, event and condition",
+        unschedulable,
+        {"nodes": 5_000, "pods": 1_000},
     ),
 ]

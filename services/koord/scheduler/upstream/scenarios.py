@@ -1,0 +1,197 @@
+"""Upstream's workloads by name, each with the threshold that upstream publishes for it.
+
+A threshold is the pods per second of a whole control plane below which upstream's own benchmark raises an alarm; our
+figure is the decisions per second of one process on one core. So the ratio tells an order of magnitude, not a contest.
+What churns in upstream a few times a second does so here in proportion to the pods: more often than that for each pod.
+"""
+
+import statistics
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from koord.contracts.bench import BenchResult, Parameters, Scenario
+from koord.scheduler.podview import PodView
+from koord.scheduler.upstream.bed import Bed, Rate, new_bed, servers
+from koord.scheduler.upstream.large import LARGE
+from koord.scheduler.upstream.objects import NAME, ZONE, node, node_terms, nodes, pod, pods
+
+AIM, LEAST = 10.0, 3.0
+"""How many times upstream's threshold is aimed at, and must be reached."""
+Numbers = Mapping[str, int]
+Drive = Callable[[Bed, Numbers], Awaitable[Rate]]
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """One of upstream's: ``drive`` prepares a bed and answers the rate of the measured pods."""
+
+    name: str
+    summary: str
+    drive: Drive
+    defaults: dict[str, object]
+    threshold: float
+
+    def scenario(self) -> Scenario:
+        """As the command line runs it."""
+
+        async def run(parameters: Parameters) -> BenchResult:
+            return await _run(self, parameters)
+
+        return Scenario(self.name, f"{self.summary} (upstream: {self.threshold:g} pods/s)", run, self.defaults)
+
+
+async def _run(workload: Workload, parameters: Parameters) -> BenchResult:
+    numbers = {key: int(str(value)) for key, value in parameters.items()}
+    rates: list[Rate] = []
+    async with servers() as on:
+        for _ in range(numbers["runs"]):
+            async with new_bed(on) as bed:
+                rates.append(await workload.drive(bed, numbers))
+    rate = statistics.median(one.per_s for one in rates)
+    ratio = rate / workload.threshold
+    return BenchResult(
+        workload.name,
+        dict(parameters),
+        {"decisions_per_s": rate, "decisions_per_cpu_s": statistics.median(one.pods / one.cpu_s for one in rates)},
+        published={"decisions_per_s": workload.threshold},
+        ratios={"decisions_per_s": ratio},
+        bound_by=f"one core of the scheduler's process; {'at' if ratio >= AIM else 'below'} the aim of {AIM:g} times",
+        ok=ratio >= LEAST,
+    )
+
+
+# The workloads ------------------------------------------------------------------------------------------------------
+
+
+async def _basic(bed: Bed, numbers: Numbers) -> Rate:
+    await bed.add_nodes(nodes(numbers["nodes"]))
+    await bed.place(pods(numbers["init_pods"], "init"))
+    return await bed.place(pods(numbers["pods"], "pod"))
+
+
+async def _node_affinity(bed: Bed, numbers: Numbers) -> Rate:
+    spec = node_terms(labels=[{"key": ZONE, "operator": "In", "values": ["zone1", "zone2"]}])
+    await bed.add_nodes(nodes(numbers["nodes"], zones=["zone1"]))
+    await bed.place(pods(numbers["init_pods"], "init", spec=spec))
+    return await bed.place(pods(numbers["pods"], "pod", spec=spec))
+
+
+def _named(name: str, target: str) -> PodView:
+    return pod(name, requests={}, spec=node_terms(fields=[{"key": NAME, "operator": "In", "values": [target]}]))
+
+
+async def _daemonset(bed: Bed, numbers: Numbers) -> Rate:
+    """All pods name the same one node, as in upstream's workload."""
+    await bed.add_nodes([node("the-node", pods=90_000), *nodes(numbers["nodes"])])
+    return await bed.place([_named(f"daemon-{number}", "the-node") for number in range(numbers["pods"])])
+
+
+async def _daemonset_each(bed: Bed, numbers: Numbers) -> Rate:
+    """Each pod names a node of its own, as the pods of a daemonset do."""
+    count = numbers["nodes"]
+    await bed.add_nodes(nodes(count))
+    return await bed.place(
+        [_named(f"daemon-{number}", f"node-{number % count:05d}") for number in range(numbers["pods"])]
+    )
+
+
+async def _gated(bed: Bed, numbers: Numbers) -> Rate:
+    """One node; while pods are placed others are deleted, and gated ones wait."""
+    await bed.add_nodes([node("the-node", pods=90_000)])
+    gate = {"schedulingGates": [{"name": "test.k8s.io/hold"}]}
+    for view in pods(numbers["gated_pods"], "gated", requests={}, spec=gate):
+        bed.add_pod(view)
+    leaving = pods(numbers["deleted_pods"], "leaving", requests={}, namespace="leaving")
+    await bed.place(leaving)
+    bed.each(18, lambda: bed.remove_pod(leaving.pop()) if leaving else None)
+    return await bed.place(pods(numbers["pods"], "pod", requests={}))
+
+
+async def _unschedulable(bed: Bed, numbers: Numbers) -> Rate:
+    """One pod in a hundred is more important than the others and fits nowhere."""
+    await bed.add_nodes(nodes(numbers["nodes"]))
+    await bed.place(pods(numbers["init_pods"], "init"))
+    misfits = pods(numbers["pods"] // 100, "misfit", requests={"cpu": "9", "memory": "500Mi"}, priority=10)
+    bed.each(100, lambda: bed.add_pod(misfits.pop()) if misfits else None)
+    return await bed.place(pods(numbers["pods"], "pod"))
+
+
+async def _mixed_churn(bed: Bed, numbers: Numbers) -> Rate:
+    """With each hundred pods a node without room and a pod that fits nowhere come, and those before them go."""
+    await bed.add_nodes(nodes(numbers["nodes"]))
+    misfit = pod("misfit", requests={"cpu": "9", "memory": "500Mi"}, priority=10)
+    empty = node("node-churn", pods=0, bare=True)
+    there = False
+
+    def churn() -> None:
+        nonlocal there
+        if there:
+            bed.change_node(empty, None)
+            bed.remove_pod(misfit)
+        bed.change_node(None, empty)
+        bed.add_pod(misfit)
+        there = True
+
+    bed.each(100, churn)
+    return await bed.place(pods(numbers["pods"], "pod"))
+
+
+WORKLOADS = [
+    Workload(
+        "upstream-basic",
+        "10,000 equal pods on 5,000 nodes",
+        _basic,
+        {"nodes": 5_000, "init_pods": 1_000, "pods": 10_000, "runs": 3},
+        680.0,
+    ),
+    Workload(
+        "upstream-basic-50k",
+        "50,000 equal pods on 5,000 nodes",
+        _basic,
+        {"nodes": 5_000, "init_pods": 5_000, "pods": 50_000, "runs": 1},
+        810.0,
+    ),
+    Workload(
+        "upstream-node-affinity",
+        "10,000 pods with a required zone",
+        _node_affinity,
+        {"nodes": 5_000, "init_pods": 5_000, "pods": 10_000, "runs": 3},
+        220.0,
+    ),
+    Workload(
+        "upstream-daemonset",
+        "30,000 pods that name the same one of 15,001 nodes",
+        _daemonset,
+        {"nodes": 15_000, "pods": 30_000, "runs": 1},
+        1_100.0,
+    ),
+    Workload(
+        "upstream-daemonset-each",
+        "15,000 pods that each name another one of 15,000 nodes",
+        _daemonset_each,
+        {"nodes": 15_000, "pods": 15_000, "runs": 1},
+        1_100.0,
+    ),
+    Workload(
+        "upstream-gated",
+        "20,000 pods on one node while 10,000 gated ones wait and others are deleted",
+        _gated,
+        {"gated_pods": 10_000, "deleted_pods": 20_000, "pods": 20_000, "runs": 1},
+        910.0,
+    ),
+    Workload(
+        "upstream-unschedulable",
+        "10,000 pods among 20,000, and one in a hundred that fits nowhere",
+        _unschedulable,
+        {"nodes": 5_000, "init_pods": 20_000, "pods": 10_000, "runs": 3},
+        600.0,
+    ),
+    Workload(
+        "upstream-mixed-churn",
+        "10,000 pods while nodes and pods that fit nowhere come and go",
+        _mixed_churn,
+        {"nodes": 5_000, "pods": 10_000, "runs": 3},
+        710.0,
+    ),
+]
+SCENARIOS = [*(workload.scenario() for workload in WORKLOADS), LARGE]
