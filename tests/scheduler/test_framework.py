@@ -164,7 +164,7 @@ def test_profiles_are_checked() -> None:
         Profile([Broken(), Broken()])
     with pytest.raises(ProfileError, match=r"plugins\.weights\.Nope: no such plugin; known: Broken"):
         Profile([Broken()], {"Nope": 1})
-    with pytest.raises(ProfileError, match=r"plugins\.weights\.Broken: -1 is not in 0\.\.10000"):
+    with pytest.raises(ProfileError, match=r"plugins\.weights\.Broken: -1 is not in 0\.\.20000000"):
         Profile([Broken()], {"Broken": -1})
     with pytest.raises(ProfileError, match=r"plugins\.disabled: Nope: no such plugin"):
         default_profile(Coscheduling(), disabled=frozenset(("Nope",)))

@@ -23,7 +23,7 @@ from koord.scheduler.engine.labels import Codes, LabelColumns
 from koord.scheduler.engine.podlabels import PodLabels
 from koord.scheduler.engine.resources import CPU, FIRST, LIMIT, MEMORY, NOWHERE, Footprint, Resources
 
-TIE_BITS = 40
+TIE_BITS = 32
 
 
 class Taint(NamedTuple):
@@ -159,6 +159,12 @@ class Cluster:
         self.journal.add(row)
         if node:
             self.node_journal.add(row)
+
+    def touch_all(self, *, node: bool = False) -> None:
+        """As :meth:`touch`, for every row."""
+        self.journal.reset()
+        if node:
+            self.node_journal.reset()
 
     # Nodes ----------------------------------------------------------------------------------------------------------
 

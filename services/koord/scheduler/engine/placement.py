@@ -22,6 +22,7 @@ from koord.scheduler.engine.diagnosis import Diagnosis, diagnose, failed, nodele
 from koord.scheduler.engine.evaluation import Evaluation
 from koord.scheduler.engine.verdict import Verdicts
 from koord.scheduler.framework.contract import AssignedPod, AssignPlugin, Plugin, PluginError, PodRef
+from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.framework.profile import Profile
 
 RUN_MINIMUM = 4
@@ -77,6 +78,8 @@ class Engine:
         self.plugins: tuple[Plugin, ...] = tuple(dict.fromkeys(p for profile in profiles for p in profile.plugins))
         self._assigning = tuple(dict.fromkeys(p for profile in profiles for p in profile.assigning))
         self._noding = tuple(dict.fromkeys(p for profile in profiles for p in profile.noding))
+        self._ticking = tuple(dict.fromkeys(p for profile in profiles for p in profile.ticking))
+        self._touching = any(type(p).reassigned is AssignPlugin.reassigned for p in self._assigning)
         self._assigned: dict[str, AssignedPod] = {}
         self.verdicts = Verdicts()
         self._keep = keep
@@ -239,6 +242,9 @@ class Engine:
         """
         uid = pod.ref.uid
         old = self._assigned.get(uid)
+        if old is not None and old.node == pod.node:
+            self._retell(old, pod)
+            return
         if old is not None:
             self._untell(old)
         self.cluster.assign(uid, pod.footprint, pod.node)
@@ -264,6 +270,17 @@ class Engine:
         except Exception as error:
             self.errors.append(PluginError(plugin.name, "Reserve", error))
 
+    def _retell(self, old: AssignedPod, pod: AssignedPod) -> None:
+        slot = self.cluster.assign(pod.ref.uid, pod.footprint, pod.node)
+        self._assigned[pod.ref.uid] = pod
+        for plugin in self._assigning:
+            try:
+                plugin.reassigned(old, pod)
+            except Exception as error:
+                self.errors.append(PluginError(plugin.name, "Reserve", error))
+        if self._touching and slot.row >= 0:
+            self.cluster.touch(slot.row)
+
     def _untell(self, pod: AssignedPod) -> None:
         for plugin in self._assigning:
             try:
@@ -271,7 +288,18 @@ class Engine:
             except Exception as error:
                 self.errors.append(PluginError(plugin.name, "Unreserve", error))
 
-    # Nodes ----------------------------------------------------------------------------------------------------------
+    # Time and nodes -------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> list[ClusterEvent]:
+        """Tell plugins the time (epoch seconds), before anything is placed and about every second; which events for
+        rejected pods that amounts to."""
+        events: list[ClusterEvent] = []
+        for plugin in self._ticking:
+            try:
+                events.extend(plugin.tick(now))
+            except Exception as error:
+                self.errors.append(PluginError(plugin.name, "Tick", error))
+        return events
 
     def set_node(self, node: NodeInfo) -> NodeChange:
         """Add or update a node, in the columns and for the plugins; ``problems`` are what these found not valid."""

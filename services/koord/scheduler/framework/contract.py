@@ -20,7 +20,7 @@ an answer for a row must therefore not depend on which other rows are in the win
 * ``usage``: on the row's own amounts and columns as well. Recomputed for a row whenever a pod comes to it or leaves, or
   somebody touched it. Runs of equal pods are looked ahead: :meth:`Plugin.per_pod` says what each adds to the columns.
 * ``cluster``: on other rows too (how many pods of a kind a zone has). The plugin counts for itself and says by a
-  version number when answers changed elsewhere than on the row that changed; only its own answers are recomputed then.
+  version number when any answer changed; its answers for all rows are kept until then, and only they are recomputed.
 
 **State.** A plugin that needs more than the columns of the cluster keeps its own: :class:`NodePlugin` is told of nodes,
 :class:`AssignPlugin` of pods that have a node, :class:`WatchPlugin` of other objects; :meth:`Plugin.attach` hands it
@@ -52,7 +52,7 @@ class Template(msgspec.Struct, frozen=True):
     """What all pods of a class have in common; the input of every ``*_terms`` method.
 
     ``labels`` and ``annotations`` hold only the keys that plugins named in ``pod_keys``; ``footprint`` is what one pod
-    takes of a node.
+    takes of a node; ``owner`` is the kind of its controller.
     """
 
     namespace: str
@@ -60,6 +60,7 @@ class Template(msgspec.Struct, frozen=True):
     footprint: Footprint
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
+    owner: str = ""
 
     @property
     def request(self) -> Mapping[str, int]:
@@ -112,11 +113,16 @@ class Plugin(abc.ABC):
 
     ``reads_images``: the plugin looks at the images of containers, so pods with other images are other classes; without
     any such plugin the images are left out of the template's spec.
+
+    ``epoch``: a plugin whose terms depend on more than the template (a Service that selects the pod) defines it for
+    itself and moves it when terms made before, None included, may be others now; they are made anew then, and only if
+    they are not equal the class is compiled again.
     """
 
     name: ClassVar[str]
     pod_keys: ClassVar[tuple[str, ...]] = ()
     reads_images: ClassVar[bool] = False
+    epoch: int = 0
     events: ClassVar[frozenset[ClusterEvent]] = ALL_EVENTS
 
     def attach(self, cluster: Cluster) -> None:  # noqa: B027 (most plugins keep nothing)
@@ -178,10 +184,10 @@ class FilterPlugin(Plugin):
         """True where a pod of the class can go. The array may be kept by the caller: return a new one."""
 
     def filter_version(self, terms: Terms) -> int:
-        """Locality ``cluster`` only: another number as soon as an answer may have changed on a row that nobody touched.
+        """Locality ``cluster`` only: another number as soon as the answer on any row may be another one.
 
-        Runs for every pod: keep it at a microsecond. Rows that pods came to, left, or whose node changed are asked
-        again anyway.
+        Pods that came or left do count; nodes need not, for all rows are asked again when any node changed. Runs for
+        every pod: keep it at a microsecond.
         """
         raise NotImplementedError(f"{self.name} has locality cluster and no filter_version")
 
@@ -219,17 +225,37 @@ class ScorePlugin(Plugin):
         """
         raise NotImplementedError(f"{self.name} is normalized and has no normalize")
 
+    def final(self, terms: Terms, window: Window, feasible: Bools) -> Floats:
+        """Locality ``cluster`` and normalized only: final scores of all rows of the window, given which are feasible.
+
+        Asked again when ``score_version`` moved or another set of rows is feasible. To override where the extremes of
+        ``score`` and :meth:`normalize` do not say it.
+        """
+        raw = self.score(terms, window)
+        among = raw[feasible]
+        low, high = (float(among.min()), float(among.max())) if len(among) else (0.0, 0.0)
+        return self.normalize(terms, raw, low, high)
+
 
 class AssignPlugin(Plugin):
     """Keeps books on pods that have a node, whoever gave it to them; the node itself may not be known yet."""
 
     @abc.abstractmethod
     def assigned(self, pod: AssignedPod) -> None:
-        """A pod counts as having a node now. Told again when the pod changed, after ``unassigned`` with the old one."""
+        """A pod counts as having a node now."""
 
     @abc.abstractmethod
     def unassigned(self, pod: AssignedPod) -> None:
-        """It no longer does; ``pod`` is what ``assigned`` was told."""
+        """It no longer does; ``pod`` is what was told last."""
+
+    def reassigned(self, old: AssignedPod, pod: AssignedPod) -> None:
+        """The pod changed on its node (labels, annotations, times, planned to bound); ``old`` is what was told last.
+
+        To override where this is cheaper, for most changes mean nothing to most plugins. Whoever overrides it must
+        ``touch`` the row if its answers changed; otherwise that is done.
+        """
+        self.unassigned(old)
+        self.assigned(pod)
 
 
 class NodePlugin(Plugin):
@@ -273,6 +299,27 @@ class WatchPlugin(Plugin):
         """
 
 
+class TickPlugin(Plugin):
+    """Something that time alone changes."""
+
+    @abc.abstractmethod
+    def tick(self, now: float) -> Iterable[ClusterEvent]:
+        """It is ``now`` (epoch seconds). Called before anything is placed and about every second; which events for
+        rejected pods it amounts to. Rows whose answers changed are told by ``cluster.touch``."""
+
+
+class PreferPlugin(Plugin):
+    """Names nodes to be tried before all others."""
+
+    @abc.abstractmethod
+    def prefer_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """Terms of the class, or None: no node is preferred."""
+
+    @abc.abstractmethod
+    def preferred_nodes(self, terms: Terms) -> tuple[str, ...]:
+        """The first of them that is feasible is chosen, whatever the scores; none: all nodes as usual."""
+
+
 class Allocation(msgspec.Struct, frozen=True):
     """What a plugin gave a pod on its node, besides amounts.
 
@@ -290,6 +337,11 @@ class ReservePlugin(Plugin):
     @abc.abstractmethod
     def reserve_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """Terms of the class, or None: its pods get nothing from this plugin."""
+
+    def reserves(self, terms: Terms) -> bool:
+        """Whether pods of the class may get something on any row now; asked before each placement, so keep it below a
+        microsecond. False: ``reserve`` is not called, and equal pods are placed in runs."""
+        return True
 
     @abc.abstractmethod
     def reserve(self, pod: PodRef, terms: Terms, row: int) -> Allocation | str:

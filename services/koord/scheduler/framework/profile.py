@@ -8,12 +8,17 @@ from koord.scheduler.framework.contract import (
     NodePlugin,
     Plugin,
     PreEnqueuePlugin,
+    PreferPlugin,
     PreFilterPlugin,
     ReservePlugin,
     ScorePlugin,
+    TickPlugin,
     WatchPlugin,
 )
 from koord.scheduler.framework.events import ALL_EVENTS, ClusterEvent
+
+HEAVIEST = 20_000_000
+"""Weights of a profile add up to no more: total scores must fit their part of a ranking key."""
 
 
 class ProfileError(ValueError):
@@ -33,8 +38,8 @@ class Profile:
         for name, weight in weights.items():
             if name not in names:
                 raise ProfileError(f"plugins.weights.{name}: no such plugin; known: {', '.join(names)}")
-            if not 0 <= weight <= 10_000:
-                raise ProfileError(f"plugins.weights.{name}: {weight} is not in 0..10000")
+            if not 0 <= weight <= HEAVIEST:
+                raise ProfileError(f"plugins.weights.{name}: {weight} is not in 0..{HEAVIEST}")
         self.pre_enqueue = tuple(plugin for plugin in self.plugins if isinstance(plugin, PreEnqueuePlugin))
         self.prefilters = tuple(plugin for plugin in self.plugins if isinstance(plugin, PreFilterPlugin))
         self.filters = tuple(plugin for plugin in self.plugins if isinstance(plugin, FilterPlugin))
@@ -43,6 +48,13 @@ class Profile:
             for plugin in self.plugins
             if isinstance(plugin, ScorePlugin) and weights.get(plugin.name, 1)
         )
+        total = sum(weight for _, weight in self.scores)
+        if total > HEAVIEST:
+            raise ProfileError(f"plugins.weights: they add up to {total}, more than {HEAVIEST}")
+        self.preferring = tuple(plugin for plugin in self.plugins if isinstance(plugin, PreferPlugin))
+        self.ticking = tuple(plugin for plugin in self.plugins if isinstance(plugin, TickPlugin))
+        self.epochs = tuple(plugin for plugin in self.plugins if _has_epoch(plugin))
+        """Plugins whose terms for a template may be others later."""
         self.assigning = tuple(plugin for plugin in self.plugins if isinstance(plugin, AssignPlugin))
         self.noding = tuple(plugin for plugin in self.plugins if isinstance(plugin, NodePlugin))
         self.watching = tuple(plugin for plugin in self.plugins if isinstance(plugin, WatchPlugin))
@@ -54,3 +66,7 @@ class Profile:
     def events(self, plugin: str) -> frozenset[ClusterEvent]:
         """Events that may help a pod which ``plugin`` rejected; every event for a plugin not of this profile."""
         return self._events.get(plugin, ALL_EVENTS)
+
+
+def _has_epoch(plugin: Plugin) -> bool:
+    return "epoch" in vars(plugin) or any("epoch" in vars(kind) for kind in type(plugin).__mro__ if kind is not Plugin)

@@ -248,6 +248,12 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         if charge is not None:
             self._charge(charge, -1)
 
+    def reassigned(self, old: AssignedPod, pod: AssignedPod) -> None:
+        """Only labels and amounts matter; no row does."""
+        if old.footprint is not pod.footprint or old.ref.labels != pod.ref.labels:
+            self.unassigned(old)
+            self.assigned(pod)
+
     def _charge(self, charge: _Charge, sign: int) -> None:
         for quota in charge.chain:
             _add(self._used.setdefault(quota, {}), charge.request, sign)
