@@ -63,6 +63,7 @@ class Catalogue:
         self._preemption_of = preemption_of or _preemption
         self._prepared: WeakKeyDictionary[PodShape, _Prepared] = WeakKeyDictionary()
         self._classes: WeakValueDictionary[Hashable, SchedulingClass] = WeakValueDictionary()
+        self._plugins = tuple(dict.fromkeys(plugin for each in self.profiles for plugin in each.plugins))
         self._images = {id(each): any(plugin.reads_images for plugin in each.plugins) for each in self.profiles}
         self._none = {id(each): (None,) * len(each.pod_keys) for each in self.profiles}
 
@@ -77,8 +78,22 @@ class Catalogue:
 
     def pod(self, view: PodView) -> PodInfo:
         """A pod ready to be placed; PodShapeError names what is wrong with its spec."""
-        priority = self._priority_of(view)
-        return PodInfo(_ref(view), self._class(view, priority), priority, view.owner)
+        priority, owner = self._priority_of(view), view.owner
+        return PodInfo(_ref(view), self._class(view, priority, owner), priority, owner)
+
+    def renewed(self, pod: PodInfo) -> PodInfo:
+        """The pod in the class it has now that more labels tell classes apart; the same if it is still the same."""
+        labels = self._cluster.pod_labels.of(pod.ref.labels)
+        old = pod.class_
+        assert isinstance(old.key, tuple), "made here"
+        if old.key[-1] == labels:
+            return pod
+        template, key = old.template, (*old.key[:-1], labels)
+        found = self._classes.get(key)
+        if found is None:
+            template = replace(template, labels={**template.labels, **dict(labels)})
+            found = self._classes[key] = SchedulingClass(key, template, old.profile)
+        return PodInfo(pod.ref, found, pod.priority, pod.owner)
 
     def assigned(self, view: PodView, node: str) -> AssignedPod:
         """A pod as it counts on ``node``, as the API shows it; PodShapeError names what is wrong with its spec."""
@@ -100,11 +115,12 @@ class Catalogue:
 
     def class_of(self, view: PodView) -> SchedulingClass:
         """The class of a pod."""
-        return self._class(view, self._priority_of(view))
+        return self._class(view, self._priority_of(view), view.owner)
 
-    def _class(self, view: PodView, priority: int) -> SchedulingClass:
+    def _class(self, view: PodView, priority: int, owner: str) -> SchedulingClass:
         shape, meta = view.shape, view.metadata
         assert shape is not None, "a decoded pod has a shape"
+        prepared = self._of(shape)
         labels, annotations = meta.labels, meta.annotations
         profile = self._profile
         if self._others:
@@ -115,16 +131,18 @@ class Catalogue:
             values = tuple([labels.get(key) or annotations.get(key) for key in keys])
         images = view.images if self._images[id(profile)] else ()
         preemption = self._preemption_of(view)
-        key = (id(profile), meta.namespace, shape, priority, preemption, images, values)
+        selected = self._cluster.pod_labels.of(labels)
+        key = (id(profile), meta.namespace, shape, priority, owner, preemption, images, values, selected)
         found = self._classes.get(key)
         if found is None:
-            prepared = self._of(shape)
+            told = {name: labels[name] for name in keys if name in labels} if labels else {}
             template = Template(
                 meta.namespace,
                 _completed(prepared.spec, priority, preemption, images),
                 prepared.footprint,
-                {name: labels[name] for name in keys if name in labels} if labels else _NOTHING,
+                {**told, **dict(selected)} if told or selected else _NOTHING,
                 {name: annotations[name] for name in keys if name in annotations} if annotations else _NOTHING,
+                owner,
             )
             found = self._classes[key] = SchedulingClass(key, template, profile)
         return found
@@ -133,6 +151,9 @@ class Catalogue:
         found = self._prepared.get(shape)
         if found is None:
             found = self._prepared[shape] = _Prepared(shape, self._cluster, self._transform)
+            if not found.failure:
+                for plugin in self._plugins:
+                    self._cluster.pod_labels.add(plugin.label_keys(found.spec))
         if found.failure:
             raise PodShapeError(found.failure)
         return found

@@ -128,6 +128,10 @@ class Plugin(abc.ABC):
     def attach(self, cluster: Cluster) -> None:  # noqa: B027 (most plugins keep nothing)
         """Called once, before anything else: take columns (``cluster.column``), keep the cluster to ``touch`` rows."""
 
+    def label_keys(self, spec: PodSpec) -> Iterable[str]:
+        """Labels by which pods of this spec select other pods: pods to place are told apart by them from now on."""
+        return ()
+
     def per_pod(self, terms: Terms) -> Mapping[RowColumn, float]:
         """Locality ``usage``: what one more pod of the class adds to the plugin's own columns on its row.
 
