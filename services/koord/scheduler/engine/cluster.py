@@ -35,7 +35,10 @@ class Taint(NamedTuple):
 
 
 class NodeInfo(msgspec.Struct, frozen=True):
-    """What scheduling knows of a node. ``allocatable``: cpu in milli-cores, the rest in whole base units."""
+    """What scheduling knows of a node. ``allocatable``: cpu in milli-cores, the rest in whole base units.
+
+    ``annotations`` are those that some plugin reads, ``images`` bytes by name, only where a plugin reads images.
+    """
 
     name: str
     allocatable: Mapping[str, int]
@@ -43,6 +46,7 @@ class NodeInfo(msgspec.Struct, frozen=True):
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     annotations: Mapping[str, str] = {}
+    images: Mapping[str, int] = {}
 
 
 class NodeChange(msgspec.Struct, frozen=True):
@@ -57,12 +61,13 @@ class NodeChange(msgspec.Struct, frozen=True):
     labels: bool = False
     taints: bool = False
     annotations: bool = False
+    images: bool = False
     problems: tuple[str, ...] = ()
 
     @property
     def any(self) -> bool:
         """Whether anything that scheduling looks at changed."""
-        return self.added or self.allocatable or self.labels or self.taints or self.annotations
+        return self.added or self.allocatable or self.labels or self.taints or self.annotations or self.images
 
 
 class RowColumn:
@@ -182,6 +187,7 @@ class Cluster:
             labels=old is None or old.labels != node.labels,
             taints=old is None or old.taints != node.taints or old.unschedulable != node.unschedulable,
             annotations=old is None or old.annotations != node.annotations,
+            images=old is None or old.images != node.images,
         )
         self.nodes[row] = node
         if not change.any:
