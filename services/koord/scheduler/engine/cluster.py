@@ -120,6 +120,8 @@ class Cluster:
         self.tie: Ints = np.zeros(64, dtype=np.int64)
         self.labels = LabelColumns(lambda: [None if node is None else node.labels for node in self.nodes], 64)
         self.pod_labels = PodLabels()
+        self.shared: dict[type, object] = {}
+        """What plugins, of several profiles too, keep in common, by its type."""
         self._on: dict[str, set[str]] = {}
         self._corrections: dict[int, dict[int, float]] = {}
         self._columns: list[RowColumn] = []
