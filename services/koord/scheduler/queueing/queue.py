@@ -3,7 +3,7 @@
 Spec 10 section 3.2, with two differences that users see only as speed. The unit is a pod or a whole gang group. And
 unschedulable units are parked by *signature* (their class and who rejected them): an event wakes the first of a
 signature; if that one finds a place the next ones follow, twice as many each time. So thousands of hopeless pods of one
-class cost one check per event, not thousands.
+class cost one check per event, not thousands. Who parks is asked whether the event can help it at all (``hints``).
 
 With several replicas each tries only the units that are its own (``mine``); the others' wait *elsewhere*.
 
@@ -11,119 +11,35 @@ Times are seconds of one monotonic clock, passed in.
 """
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable
-from typing import Literal
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
-import msgspec
-
-from koord.scheduler.engine.placement import PodInfo
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.framework.happenings import UNKNOWN
+from koord.scheduler.queueing.hints import Happened, Hints
+from koord.scheduler.queueing.lots import EventsOf, Lot, Lots
+from koord.scheduler.queueing.unit import FLUSH_S, STATES, QueueSettings, State, Unit, backoff_s
 
-State = Literal["new", "active", "backoff", "unschedulable", "gated", "inflight", "elsewhere"]
+__all__ = ["FLUSH_S", "QueueSettings", "SchedulingQueue", "Unit", "backoff_s"]
 
-FLUSH_S = 300.0
 EARLY = 64
 BURST = 1024
-
-
-class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Backoff of rejected units, and when those that nothing woke are tried again."""
-
-    initial_backoff_s: float = 1.0
-    max_backoff_s: float = 10.0
-    flush_after_s: float = FLUSH_S
-
-
-class Unit:
-    """What is tried at once: one pod, or the pending members of a gang group (``group`` is its id)."""
-
-    __slots__ = (
-        "again",
-        "attempts",
-        "conflicts",
-        "errors",
-        "group",
-        "key",
-        "message",
-        "parked_at",
-        "pods",
-        "ready_at",
-        "rejecters",
-        "rejections",
-        "signature",
-        "since",
-        "started",
-        "state",
-        "ticket",
-        "timestamp",
-    )
-
-    def __init__(self, key: str, group: str, now: float) -> None:
-        self.key = key
-        self.group = group
-        self.pods: dict[str, PodInfo] = {}
-        self.state: State = "new"
-        self.since = now
-        self.timestamp = now
-        self.attempts = 0
-        self.rejections = 0
-        self.errors = 0
-        self.conflicts = 0
-        """Claims in a row that the ledger refused; counted by the claim rounds."""
-        self.rejecters: frozenset[str] = frozenset()
-        self.message = ""
-        self.ready_at = 0.0
-        self.parked_at = 0.0
-        self.ticket = 0
-        self.signature: Hashable = None
-        self.again = False
-        self.started = 0
-        """How often somebody had been woken when it was popped."""
-
-    @property
-    def priority(self) -> int:
-        """Of the most important pod."""
-        return max((pod.priority for pod in self.pods.values()), default=0)
-
-    def classes(self) -> Hashable:
-        """Equal for units that would be judged alike."""
-        if not self.group:
-            for pod in self.pods.values():
-                return pod.class_
-            return None
-        counts: dict[int, int] = {}
-        for pod in self.pods.values():
-            counts[id(pod.class_)] = counts.get(id(pod.class_), 0) + 1
-        return tuple(sorted(counts.items()))
-
-
-class _Lot:
-    """Parked units of one signature, best first."""
-
-    __slots__ = ("burst", "events", "heap", "rejecters", "size")
-
-    def __init__(self, rejecters: frozenset[str], events: frozenset[ClusterEvent]) -> None:
-        self.rejecters = rejecters
-        self.events = events
-        self.heap: list[tuple[int, float, int, Unit]] = []
-        self.size = 0
-        self.burst = 1
-
-
-def backoff_s(count: int, settings: QueueSettings) -> float:
-    """How long a unit waits after its ``count``-th failure in a row: 1, 2, 4, 8, 10, 10, ... by default."""
-    if count <= 0:
-        return 0.0
-    return min(settings.initial_backoff_s * 2.0 ** min(count - 1, 60), settings.max_backoff_s)
+REMEMBERED = 64
+"""Wakes that units in flight are judged by; for one that is longer in flight any event counts that may help."""
 
 
 class SchedulingQueue:
-    """All units that wait, by key. ``events_of`` tells which events may help what a plugin rejected."""
+    """All units that wait, by key. ``events_of`` tells which events may help what a plugin rejected, ``hints`` whether
+    one really does; without hints every such event counts."""
 
     def __init__(
-        self, events_of: Callable[[str], frozenset[ClusterEvent]], settings: QueueSettings | None = None
+        self,
+        events_of: EventsOf,
+        settings: QueueSettings | None = None,
+        hints: Hints | None = None,
     ) -> None:
         self._events_of = events_of
+        self._hints = hints
         self.settings = settings or QueueSettings()
         self.units: dict[str, Unit] = {}
         self.mine: Callable[[Unit], bool] = lambda unit: True
@@ -131,12 +47,11 @@ class SchedulingQueue:
         self._tickets = 0
         self._active: list[tuple[int, float, int, Unit]] = []
         self._backoff: list[tuple[float, int, Unit]] = []
-        self._lots: dict[Hashable, _Lot] = {}
+        self._lots = Lots(events_of)
         self._wakes = 0
         self._woken: dict[ClusterEvent, int] = {}
-        self.counts: dict[State, int] = dict.fromkeys(
-            ("new", "active", "backoff", "unschedulable", "gated", "inflight", "elsewhere"), 0
-        )
+        self._happened: deque[tuple[int, Happened]] = deque(maxlen=REMEMBERED)
+        self.counts: dict[State, int] = dict.fromkeys(STATES, 0)
         self.incoming: dict[tuple[str, str], int] = {}
         """How many units entered which queue by which event, for the metric."""
 
@@ -242,17 +157,8 @@ class SchedulingQueue:
         if (missed := self._missed(unit)) is not None:
             self._enter(unit, "backoff", missed.value)
             return
-        signature = (unit.classes(), unit.rejecters)
-        unit.signature = signature
-        lot = self._lots.get(signature)
-        if lot is None:
-            events = frozenset().union(*(self._events_of(name) for name in unit.rejecters))
-            lot = self._lots[signature] = _Lot(unit.rejecters, events)
-        lot.burst = 1
         self._move(unit, "unschedulable")
-        unit.ticket = self._next()
-        heapq.heappush(lot.heap, (-unit.priority, unit.timestamp, unit.ticket, unit))
-        lot.size += 1
+        self._lots.park(unit, self._next())
 
     def fail(self, unit: Unit, now: float, message: str = "", *, counted: bool = True) -> None:
         """An error that is nobody's verdict: back off. ``counted`` False: try again without a longer wait."""
@@ -271,16 +177,25 @@ class SchedulingQueue:
 
     # Waking ---------------------------------------------------------------------------------------------------------
 
-    def wake(self, events: Iterable[ClusterEvent], now: float) -> int:
-        """Something happened: wake the first unit of each signature that waits for it. Answers how many woke."""
-        happened = frozenset(events)
+    def wake(self, events: Happened | Iterable[ClusterEvent], now: float) -> int:
+        """Something happened: wake the first unit of each signature that it may help. Answers how many woke.
+
+        A mapping tells of each event what it is about.
+        """
+        happened = events if isinstance(events, Mapping) else dict.fromkeys(events, UNKNOWN)
+        if not happened:
+            return 0
         self._wakes += 1
         self._woken.update(dict.fromkeys(happened, self._wakes))
+        self._happened.append((self._wakes, happened))
+        if self._hints is not None:
+            self._hints.begin()
         woken = 0
-        for signature, lot in list(self._lots.items()):
-            if lot.events & happened:
-                event = next(iter(lot.events & happened))
-                woken += self._release(signature, lot, 1, now, event.value)
+        for signature, lot in self._lots.concerned(happened).items():
+            first = lot.first()
+            helpful = None if first is None else self._helpful(first, lot.rejecters, happened)
+            if helpful is not None:
+                woken += self._release(signature, lot, 1, now, helpful.value)
         return woken
 
     def tick(self, now: float) -> None:
@@ -290,25 +205,26 @@ class SchedulingQueue:
             if unit.ticket == ticket and unit.state == "backoff":
                 self._enter(unit, "active", "BackoffComplete")
         limit = now - self.settings.flush_after_s
-        for lot in list(self._lots.values()):
-            while lot.heap and lot.heap[0][3].ticket != lot.heap[0][2]:
-                heapq.heappop(lot.heap)
-            if lot.heap and lot.heap[0][3].parked_at <= limit:
-                self._flush(lot, limit, now)
+        for signature, lot in self._lots.items():
+            first = lot.first()
+            if first is not None and first.parked_at <= limit:
+                for unit in lot.take_older(limit):
+                    unit.timestamp = now
+                    self._enter(unit, "active", ClusterEvent.TIMEOUT.value)
+                self._lots.tidy(signature, lot)
 
     def next_time(self) -> float | None:
         """When :meth:`tick` has something to do next; None: nothing waits for time."""
         times = [self._backoff[0][0]] if self._backoff else []
-        if self._lots:
-            parked = [lot.heap[0][3].parked_at for lot in self._lots.values() if lot.heap]
-            if parked:
-                times.append(min(parked) + self.settings.flush_after_s)
+        parked = [lot.heap[0][3].parked_at for lot in self._lots if lot.heap]
+        if parked:
+            times.append(min(parked) + self.settings.flush_after_s)
         return min(times) if times else None
 
     def parked_by(self) -> dict[str, int]:
         """How many units are parked, by plugin that rejected them."""
         counts: dict[str, int] = {}
-        for lot in self._lots.values():
+        for lot in self._lots:
             for plugin in lot.rejecters:
                 counts[plugin] = counts.get(plugin, 0) + lot.size
         return counts
@@ -342,11 +258,7 @@ class SchedulingQueue:
         """Whatever place a unit is in, its entry there is void from now on."""
         unit.ticket = 0
         if unit.state == "unschedulable":
-            lot = self._lots.get(unit.signature)
-            if lot is not None:
-                lot.size -= 1
-                if not lot.size:
-                    del self._lots[unit.signature]
+            self._lots.left(unit)
 
     def _start(self, unit: Unit) -> None:
         self._move(unit, "inflight")
@@ -355,10 +267,22 @@ class SchedulingQueue:
         unit.ticket = 0
         unit.attempts += 1
 
+    def _helpful(self, unit: Unit, rejecters: frozenset[str], happened: Happened) -> ClusterEvent | None:
+        """The event that may help the unit, None if none does."""
+        if self._hints is not None:
+            return self._hints.first((pod.class_ for pod in unit.pods.values()), rejecters, happened)
+        return next((event for event in happened for name in rejecters if event in self._events_of(name)), None)
+
     def _missed(self, unit: Unit) -> ClusterEvent | None:
         """An event since the unit was popped that may help what rejected it."""
         if unit.started == self._wakes or unit.state != "inflight":
             return None
+        if unit.started + 1 >= self._happened[0][0]:
+            if self._hints is not None:
+                self._hints.begin()
+            since = [happened for number, happened in self._happened if number > unit.started]
+            found = (self._helpful(unit, unit.rejecters, happened) for happened in since)
+            return next((event for event in found if event is not None), None)
         may_help = (event for name in unit.rejecters for event in self._events_of(name))
         return next((event for event in may_help if self._woken.get(event, 0) > unit.started), None)
 
@@ -380,35 +304,15 @@ class SchedulingQueue:
         return taken
 
     def _follow(self, unit: Unit, now: float) -> None:
-        lot = self._lots.get(unit.signature) if unit.signature is not None else None
+        lot = self._lots.like(unit)
         if lot is not None:
             lot.burst = min(lot.burst * 2, BURST)
             self._release(unit.signature, lot, lot.burst, now, "Follow")
 
-    def _release(self, signature: Hashable, lot: _Lot, count: int, now: float, event: str) -> int:
-        released = 0
-        while lot.heap and released < count:
-            _, _, ticket, unit = heapq.heappop(lot.heap)
-            if unit.ticket != ticket or unit.state != "unschedulable":
-                continue
-            lot.size -= 1
-            released += 1
+    def _release(self, signature: Hashable, lot: Lot, count: int, now: float, event: str) -> int:
+        taken = lot.take(count)
+        for unit in taken:
             unit.timestamp = now
             self._enter(unit, "backoff" if unit.ready_at > now else "active", event)
-        if not lot.size:
-            self._lots.pop(signature, None)
-        return released
-
-    def _flush(self, lot: _Lot, limit: float, now: float) -> None:
-        late = [
-            unit
-            for _, _, ticket, unit in lot.heap
-            if unit.ticket == ticket and unit.state == "unschedulable" and unit.parked_at <= limit
-        ]
-        for unit in late:
-            self._leave(unit)
-            unit.timestamp = now
-            self._enter(unit, "active", ClusterEvent.TIMEOUT.value)
-        if lot.size and late:
-            lot.heap = [entry for entry in lot.heap if entry[3].ticket == entry[2]]
-            heapq.heapify(lot.heap)
+        self._lots.tidy(signature, lot)
+        return len(taken)
