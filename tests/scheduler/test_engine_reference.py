@@ -11,7 +11,7 @@ from koord.kube.pods import PodSpec
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Outcome, Placed
 from koord.scheduler.plugins.fit import FitSettings, resource_weights
-from tests.reference.scheduler import RefNode, place
+from tests.reference.placing import RefNode, place
 from tests.scheduler.clusters import Bed
 
 RESOURCES = {"cpu": 1, "memory": 2, "example.com/thing": 1}
@@ -194,7 +194,7 @@ def test_incremental_is_a_full_pass(
         if kind < 4 and infos:
             bed.engine.forget(infos[which % len(infos)].uid)
         elif kind < 6:
-            bed.cluster.remove_node(name)
+            bed.engine.remove_node(name)
         elif items:
             item = items[which % len(items)]
             bed.node(
@@ -206,10 +206,9 @@ def test_incremental_is_a_full_pass(
                 taints=item["taints"],
             )
         for info in infos:
-            kept = bed.engine.evaluation(info.class_).refresh(bed.cluster).copy()
-            bed.engine._evaluations.clear()
-            fresh_bed_keys = bed.engine.evaluation(info.class_).refresh(bed.cluster)
-            assert kept.tolist() == fresh_bed_keys.tolist()
+            kept = bed.engine.ranked(info.class_)[1].copy()
+            bed.engine.forget_evaluations()
+            assert kept.tolist() == bed.engine.ranked(info.class_)[1].tolist()
 
 
 @settings(max_examples=100, deadline=None)
