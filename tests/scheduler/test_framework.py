@@ -13,6 +13,8 @@ from koord.scheduler.engine.placement import Outcome, Placed
 from koord.scheduler.engine.resources import CPU
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import (
+    AssignedPod,
+    AssignPlugin,
     FilterPlugin,
     Locality,
     Plugin,
@@ -28,11 +30,23 @@ from koord.scheduler.plugins.profile import default_profile, load
 from tests.scheduler.clusters import Bed, requests
 
 
-class SpreadAcrossZones(FilterPlugin):
+class SpreadAcrossZones(FilterPlugin, AssignPlugin):
     """At most ``skew`` more of our pods in a zone than in the emptiest one: depends on other rows."""
 
     name: ClassVar[str] = "SpreadAcrossZones"
     filter_locality: ClassVar[Locality] = "cluster"
+
+    def __init__(self) -> None:
+        self.changes = 0
+
+    def assigned(self, pod: AssignedPod) -> None:
+        self.changes += 1
+
+    def unassigned(self, pod: AssignedPod) -> None:
+        self.changes += 1
+
+    def filter_version(self, terms: Terms) -> int:
+        return self.changes
 
     def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         return 1
@@ -138,7 +152,7 @@ def test_moving_extremes_equal_one_at_a_time() -> None:
             bed.node(f"n{number}", cpu=3000 + 700 * number)
     outcomes = place_all(together, names)
     for name, outcome in zip(names, outcomes, strict=True):
-        alone.engine._evaluations.clear()
+        alone.engine.forget_evaluations()
         assert alone.engine.place_one(alone.pod(name, requests("500m"))) == outcome
     assert sum(isinstance(outcome, Placed) for outcome in outcomes) > 20
 

@@ -8,7 +8,9 @@ from koord.scheduler.engine.verdict import FilterStep, NodeMask, NodeScores, Ver
 from koord.scheduler.framework.contract import (
     Plugin,
     PluginError,
+    PreferPlugin,
     PreFilterPlugin,
+    ReservePlugin,
     ScorePlugin,
     Template,
     Terms,
@@ -16,6 +18,7 @@ from koord.scheduler.framework.contract import (
 from koord.scheduler.framework.profile import Profile
 
 _Answer = TypeVar("_Answer")
+_TermsOf = Callable[[Template, Cluster], Terms | None]
 
 
 class ScoreStep:
@@ -31,15 +34,23 @@ class ScoreStep:
 
 
 class Program:
-    """What the profile's plugins made of one template; ``version`` is that of its footprint."""
+    """What the profile's plugins made of one template; ``version`` is that of its footprint.
+
+    ``names``: the only nodes that PreFilter plugins leave. Such a program is asked about their rows alone, and nothing
+    is kept of all rows for it: a DaemonSet has as many classes as there are nodes.
+    """
 
     __slots__ = (
+        "_epochal",
+        "epoch",
         "filters",
         "names",
         "names_from",
         "node_mask",
         "per_pod",
+        "prefers",
         "prefilters",
+        "reserves",
         "row_local",
         "scores",
         "steps",
@@ -48,42 +59,73 @@ class Program:
 
     def __init__(self, template: Template, profile: Profile, cluster: Cluster, verdicts: Verdicts) -> None:
         self.version = template.footprint.version
+        self.epoch = _epoch(profile)
+        self._epochal: list[tuple[Plugin, str, _TermsOf, Terms | None]] = []
+
+        def compiled(plugin: Plugin, point: str, terms_of: _TermsOf) -> Terms | None:
+            terms = _call(plugin, point, terms_of, template, cluster)
+            if plugin in profile.epochs:
+                self._epochal.append((plugin, point, terms_of, terms))
+            return terms
+
         self.prefilters: list[tuple[PreFilterPlugin, Terms]] = []
         self.names: frozenset[str] | None = None
         self.names_from: list[str] = []
         for prefilter in profile.prefilters:
-            terms = _compile(prefilter.name, "PreFilter", prefilter.prefilter_terms, template, cluster)
+            terms = compiled(prefilter, "PreFilter", prefilter.prefilter_terms)
             if terms is None:
                 continue
             self.prefilters.append((prefilter, terms))
-            names = prefilter.node_names(terms)
+            names = _call(prefilter, "PreFilter", prefilter.node_names, terms)
             if names is not None:
                 self.names = names if self.names is None else self.names & names
                 self.names_from.append(prefilter.name)
         self.names_from.sort()
+        few = self.names is not None
         self.steps: list[FilterStep] = []
         for plugin in profile.filters:
-            terms = _compile(plugin.name, "Filter", plugin.filter_terms, template, cluster)
+            terms = compiled(plugin, "Filter", plugin.filter_terms)
             if terms is not None:
                 self.steps.append((plugin, terms))
-        self.node_mask: NodeMask = verdicts.mask(
-            tuple(step for step in self.steps if step[0].filter_locality == "node")
-        )
         self.filters = [step for step in self.steps if step[0].filter_locality != "node"]
+        self.node_mask: NodeMask | None = (
+            None if few else verdicts.mask(tuple(step for step in self.steps if step[0].filter_locality == "node"))
+        )
         self.scores: list[ScoreStep] = []
         for score, weight in profile.scores:
-            terms = _compile(score.name, "PreScore", score.score_terms, template, cluster)
-            if terms is None:
-                continue
-            kept = verdicts.scores(score, terms) if score.score_locality == "node" else None
-            self.scores.append(ScoreStep(score, terms, weight, kept))
+            terms = compiled(score, "PreScore", score.score_terms)
+            if terms is not None:
+                kept = verdicts.scores(score, terms) if score.score_locality == "node" and not few else None
+                self.scores.append(ScoreStep(score, terms, weight, kept))
+        self.prefers: list[tuple[PreferPlugin, Terms]] = []
+        for prefer in profile.preferring:
+            terms = compiled(prefer, "PreFilter", prefer.prefer_terms)
+            if terms is not None:
+                self.prefers.append((prefer, terms))
+        self.reserves: list[tuple[ReservePlugin, Terms]] = []
+        for reserve in profile.reserving:
+            terms = compiled(reserve, "Reserve", reserve.reserve_terms)
+            if terms is not None:
+                self.reserves.append((reserve, terms))
         self.per_pod: dict[RowColumn, float] = {}
         asked: list[tuple[Plugin, Terms]] = [step for step in self.steps if step[0].filter_locality == "usage"]
         asked += [(step.plugin, step.terms) for step in self.scores if step.plugin.score_locality == "usage"]
+        judging: list[Plugin] = [plugin for plugin, _ in self.prefilters]
+        self.row_local = not any(plugin.filter_locality == "cluster" for plugin, _ in self.steps) and not any(
+            step.plugin.score_locality == "cluster" for step in self.scores
+        )
         for each, terms in asked:
-            self.per_pod.update(_call(each.name, "PreScore", each.per_pod, terms))
-        self.row_local = all(plugin.filter_locality != "cluster" for plugin, _ in self.steps) and all(
-            step.plugin.score_locality != "cluster" for step in self.scores
+            adds = _call(each, "PreScore", each.per_pod, terms)
+            if adds:
+                self.per_pod.update(adds)
+                # Its books must be right for the next pod's PreFilter, and as before for looking ahead.
+                self.row_local = self.row_local and each not in judging
+
+    def holds(self, template: Template, cluster: Cluster) -> bool:
+        """Whether plugins with an epoch make the same terms of the template as they did. PluginError: one raised."""
+        return all(
+            _call(plugin, point, terms_of, template, cluster) == terms
+            for plugin, point, terms_of, terms in self._epochal
         )
 
 
@@ -99,25 +141,28 @@ class SchedulingClass:
         self.program: Program | None = None
 
     def compiled(self, cluster: Cluster, verdicts: Verdicts) -> Program:
-        """The program, compiled if it is the first time or resources that pods of the class ask for gained or lost
-        their columns. PluginError: a plugin failed on the template."""
-        if self.program is None or self.program.version != self.template.footprint.version:
-            self.program = Program(self.template, self.profile, cluster, verdicts)
-        return self.program
+        """The program, compiled if it is the first time, if resources that pods of the class ask for gained or lost
+        their columns, or if a plugin with an epoch makes other terms. PluginError: a plugin failed on the template."""
+        program = self.program
+        if program is not None and program.version == self.template.footprint.version:
+            if not self.profile.epochs or program.epoch == (epoch := _epoch(self.profile)):
+                return program
+            if program.holds(self.template, cluster):
+                program.epoch = epoch
+                return program
+        program = self.program = Program(self.template, self.profile, cluster, verdicts)
+        return program
 
 
-def _compile(
-    name: str,
-    point: str,
-    method: Callable[[Template, Cluster], Terms | None],
-    template: Template,
-    cluster: Cluster,
-) -> Terms | None:
-    return _call(name, point, method, template, cluster)
+def _epoch(profile: Profile) -> int:
+    total = 0
+    for plugin in profile.epochs:
+        total += plugin.epoch
+    return total
 
 
-def _call(name: str, point: str, method: Callable[..., _Answer], *arguments: Any) -> _Answer:
+def _call(plugin: Plugin, point: str, method: Callable[..., _Answer], *arguments: Any) -> _Answer:
     try:
         return method(*arguments)
     except Exception as error:
-        raise PluginError(name, point, error) from error
+        raise PluginError(plugin.name, point, error) from error

@@ -1,12 +1,14 @@
 """Why a class fits nowhere, in the words users know: ``0/N nodes are available: ...`` (spec 10 section 5)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
 
 from koord.scheduler.engine.classes import Program
 from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.fewrows import rows_of
+from koord.scheduler.engine.reserving import Refusal
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import PluginError
 
@@ -70,14 +72,17 @@ def failed(cluster: Cluster, error: PluginError) -> Diagnosis:
     return Diagnosis(str(error), frozenset((error.plugin,)), (), len(cluster), 0, True)
 
 
-def diagnose(program: Program, cluster: Cluster) -> Diagnosis:
-    """Count, per plugin and reason, the nodes that refuse; a node counts under the first plugin that refuses it."""
+def diagnose(program: Program, cluster: Cluster, refused: Sequence[Refusal] = ()) -> Diagnosis:
+    """Count, per plugin and reason, the nodes that refuse; a node counts under the first plugin that refuses it.
+
+    ``refused``: rows that pass all filters but on which a plugin had nothing to give to the pod.
+    """
     total = len(cluster)
-    window = Window.full(cluster)
-    left = cluster.alive[window.rows].copy()
     counts: dict[tuple[str, str, bool], int] = {}
     plugins: set[str] = set()
-    if program.names is not None:
+    if program.names is None:
+        window = Window.full(cluster)
+    else:
         origin = program.names_from
         if not program.names:
             text = (
@@ -91,19 +96,17 @@ def diagnose(program: Program, cluster: Cluster) -> Diagnosis:
                 tuple(PluginReason(plugin, text, total, False) for plugin in origin),
                 total,
             )
-        inside = np.zeros(window.size, dtype=np.bool_)
-        inside[[row for name in program.names if (row := cluster.index.find(name)) is not None]] = True
-        outside = int((left & ~inside).sum())
-        if outside:
+        window = Window.some(cluster, rows_of(cluster, program.names))
+        if window.size < total:
             text = f"node(s) didn't satisfy plugin(s) [{' '.join(origin)}]"
-            counts[(origin[0], text, False)] = outside
+            counts[(origin[0], text, False)] = total - window.size
             plugins.update(origin)
-        left &= inside
+    left = cluster.alive[window.rows].copy()
     for plugin, terms in program.steps:
         if not left.any():
             break
         try:
-            refused = np.zeros(window.size, dtype=np.bool_)
+            gone = np.zeros(window.size, dtype=np.bool_)
             for reason in plugin.reasons(terms, window):
                 rows = reason.rows & left
                 number = int(rows.sum())
@@ -111,10 +114,14 @@ def diagnose(program: Program, cluster: Cluster) -> Diagnosis:
                     key = (plugin.name, reason.text, reason.resolvable)
                     counts[key] = counts.get(key, 0) + number
                     plugins.add(plugin.name)
-                    refused |= rows
+                    gone |= rows
         except Exception as error:
             return failed(cluster, PluginError(plugin.name, "Filter", error))
-        left &= ~refused
+        left &= ~gone
+    for name, text, _ in refused:
+        # Only filters say whether taking pods away helps; the row itself was left by all of them.
+        counts[(name, text, False)] = counts.get((name, text, False), 0) + 1
+        plugins.add(name)
     by_text: dict[str, int] = {}
     for (_, text, _), number in counts.items():
         by_text[text] = by_text.get(text, 0) + number
@@ -123,7 +130,7 @@ def diagnose(program: Program, cluster: Cluster) -> Diagnosis:
         frozenset(plugins),
         tuple(PluginReason(plugin, text, number, open_) for (plugin, text, open_), number in sorted(counts.items())),
         total,
-        int(left.sum()),
+        int(left.sum()) - len(refused),
     )
 
 

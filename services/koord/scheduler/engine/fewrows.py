@@ -1,0 +1,51 @@
+"""Ranking a few rows of a class and nothing else: the nodes that PreFilter plugins named, or preferred ones.
+
+Every plugin is asked about these rows alone and nothing is kept, so a class of which there is one pod costs what one
+row costs, however many nodes there are.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from koord.columns.matrix import Floats, Ints
+from koord.scheduler.engine.classes import Program
+from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.evaluation import INFEASIBLE, ranking_keys
+from koord.scheduler.engine.layers import normalized, scored
+from koord.scheduler.engine.window import Window
+from koord.scheduler.framework.contract import PluginError
+
+
+def rows_of(cluster: Cluster, names: Iterable[str]) -> Ints:
+    """The rows of those of ``names`` that are nodes, in their order."""
+    find = cluster.index.find
+    return np.array([row for name in names if (row := find(name)) is not None], dtype=np.int64)
+
+
+def rank_few(program: Program, cluster: Cluster, rows: Ints) -> Ints:
+    """Keys of ``rows``; normalised scores look at these rows only. PluginError: a plugin raised."""
+    window = Window.some(cluster, rows)
+    ok = cluster.alive[rows]
+    for plugin, terms in program.steps:
+        try:
+            ok &= plugin.filter(terms, window)
+        except Exception as error:
+            raise PluginError(plugin.name, "Filter", error) from error
+        if not ok.any():
+            return np.full(len(rows), INFEASIBLE, dtype=np.int64)
+    total: Floats = np.zeros(len(rows))
+    for step in program.scores:
+        plugin_ = step.plugin
+        if plugin_.normalized and plugin_.score_locality == "cluster":
+            try:
+                score = plugin_.final(step.terms, window, ok)
+            except Exception as error:
+                raise PluginError(plugin_.name, "NormalizeScore", error) from error
+        else:
+            score = scored(step, window)
+            if plugin_.normalized:
+                among = score if len(score) == 1 else score[ok]
+                score = normalized(step, score, float(among.min()), float(among.max()))
+        total += score * step.weight
+    return ranking_keys(cluster, rows, ok, total)

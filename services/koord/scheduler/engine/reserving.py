@@ -1,0 +1,68 @@
+"""What ReservePlugins gave to planned pods: cpus, devices, volumes. All of a pod's or nothing."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from koord.accounting.takes import Take
+from koord.scheduler.framework.contract import PluginError, PodRef, ReservePlugin, Terms
+
+ReserveStep = tuple[ReservePlugin, Terms]
+
+
+class Refusal(NamedTuple):
+    """A plugin has nothing to give on a row that passed all filters."""
+
+    plugin: str
+    text: str
+    row: int
+
+
+class Given(NamedTuple):
+    """What all plugins together gave a pod."""
+
+    annotations: dict[str, str]
+    takes: tuple[Take, ...]
+
+
+class Reservations:
+    """By pod, the plugins to ask back; ``errors`` is where those of taking back go."""
+
+    def __init__(self, errors: deque[PluginError]) -> None:
+        self._errors = errors
+        self._givers: dict[str, tuple[ReservePlugin, ...]] = {}
+
+    def give(self, steps: Sequence[ReserveStep], pod: PodRef, row: int) -> Given | Refusal:
+        """Ask the plugins in their order; if one refuses, the earlier ones take back. PluginError: one raised."""
+        asked: list[ReservePlugin] = []
+        annotations: dict[str, str] = {}
+        takes: tuple[Take, ...] = ()
+        for plugin, terms in steps:
+            asked.append(plugin)
+            try:
+                allocation = plugin.reserve(pod, terms, row)
+            except Exception as error:
+                self._undo(asked, pod.uid)
+                raise PluginError(plugin.name, "Reserve", error) from error
+            if isinstance(allocation, str):
+                self._undo(asked, pod.uid)
+                return Refusal(plugin.name, allocation, row)
+            annotations.update(allocation.annotations)
+            takes += allocation.takes
+        self._givers[pod.uid] = tuple(asked)
+        return Given(annotations, takes)
+
+    def take_back(self, uid: str) -> None:
+        """The pod is not to be bound after all."""
+        self._undo(self._givers.pop(uid, ()), uid)
+
+    def settle(self, uid: str) -> None:
+        """The pod was seen bound: its annotations say what it has from now on."""
+        self._givers.pop(uid, None)
+
+    def _undo(self, plugins: Sequence[ReservePlugin], uid: str) -> None:
+        for plugin in reversed(plugins):
+            try:
+                plugin.unreserve(uid)
+            except Exception as error:
+                self._errors.append(PluginError(plugin.name, "Unreserve", error))
