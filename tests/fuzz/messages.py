@@ -28,7 +28,16 @@ from koord.contracts.quota import QuotaRuntime, QuotaState
 from koord.contracts.results import MemberResult, Result
 from koord.contracts.state import HEADER
 from koord.contracts.subjects import Subjects
-from koord.kube.resources import NODE_METRICS, NODE_RESOURCE_TOPOLOGIES, PODS, QUEUE_UNITS, QUEUES, STORAGE, WATCHED
+from koord.kube.resources import (
+    NODE_METRICS,
+    NODE_RESOURCE_TOPOLOGIES,
+    PODS,
+    QUEUE_UNITS,
+    QUEUES,
+    SERVICES,
+    STORAGE,
+    WATCHED,
+)
 from tests.fuzz.bending import Bend, bends, bent, broken, collect, places, share
 
 Channel = Literal["decision", "core", "wake", "ask", "state", "stored", "lease"]
@@ -179,7 +188,7 @@ def _states(subjects: Subjects) -> list[MessageCase]:
     What decodes is believed, by design: only the gateway may write there.
     """
     cases: list[MessageCase] = []
-    unread = (NODE_METRICS, NODE_RESOURCE_TOPOLOGIES, *STORAGE)  # which no service reads with the default settings
+    unread = (NODE_METRICS, NODE_RESOURCE_TOPOLOGIES, SERVICES, *STORAGE)  # which no service reads with the default settings
     read = [resource for resource in WATCHED if resource not in unread]
     for resource in read:
         body = json.dumps({"metadata": {"name": "x", "namespace": "fuzz"}, "spec": {}}).encode()

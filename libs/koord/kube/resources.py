@@ -36,6 +36,7 @@ class Resource(msgspec.Struct, frozen=True):
 PODS = Resource("", "v1", "pods", "Pod")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+SERVICES = Resource("", "v1", "services", "Service")
 EVENTS = Resource("", "v1", "events", "Event")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
@@ -77,6 +78,7 @@ ALL: tuple[Resource, ...] = (
     PODS,
     NODES,
     NAMESPACES,
+    SERVICES,
     EVENTS,
     LEASES,
     PRIORITY_CLASSES,
@@ -101,6 +103,7 @@ BY_TOKEN: dict[str, Resource] = {resource.token: resource for resource in ALL}
 
 WATCHED: tuple[Resource, ...] = (
     NAMESPACES,
+    SERVICES,
     PRIORITY_CLASSES,
     NODES,
     ELASTIC_QUOTAS,
