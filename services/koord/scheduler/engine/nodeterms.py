@@ -1,0 +1,104 @@
+"""Node selector terms as hashable values, tested on the label columns of all rows of a window at once."""
+
+import msgspec
+import numpy as np
+
+from koord.columns.matrix import Bools
+from koord.kube.nodeselectors import compile_term
+from koord.kube.pods import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from koord.kube.selectors import whole_number
+from koord.scheduler.engine.labels import ABSENT, LabelColumn
+from koord.scheduler.engine.window import Window
+
+NAME_FIELD = "metadata.name"
+
+Requirement = tuple[str, str, tuple[str, ...]]
+"""Key, operator, values."""
+
+
+class NodeTerm(msgspec.Struct, frozen=True):
+    """Tests of labels and of the node's name, all of which must hold; without any, no node matches."""
+
+    labels: tuple[Requirement, ...] = ()
+    names: tuple[Requirement, ...] = ()
+
+
+def node_term(term: NodeSelectorTerm) -> NodeTerm:
+    """The hashable form; SelectorError names what is wrong with a term."""
+    compile_term(term)
+    return NodeTerm(
+        tuple(_requirement(requirement) for requirement in term.match_expressions),
+        tuple(_requirement(requirement) for requirement in term.match_fields),
+    )
+
+
+def node_terms(selector: NodeSelector) -> tuple[NodeTerm, ...]:
+    """The terms of which one must hold; SelectorError names what is wrong with one."""
+    return tuple(node_term(term) for term in selector.node_selector_terms)
+
+
+def terms_mask(terms: tuple[NodeTerm, ...], window: Window) -> Bools:
+    """True where one of the terms holds."""
+    matched: Bools = np.zeros(window.size, dtype=np.bool_)
+    for term in terms:
+        matched |= term_mask(term, window)
+    return matched
+
+
+def term_mask(term: NodeTerm, window: Window) -> Bools:
+    """True where every test of the term holds."""
+    if not term.labels and not term.names:
+        return np.zeros(window.size, dtype=np.bool_)
+    ok: Bools = np.ones(window.size, dtype=np.bool_)
+    for requirement in term.labels:
+        ok &= label_mask(requirement, window)
+    for key, operator, values in term.names:
+        ok &= _name_mask(key, operator, values, window)
+    return ok
+
+
+def label_mask(requirement: Requirement, window: Window) -> Bools:
+    """True where the node's labels pass the test. A new array."""
+    key, operator, values = requirement
+    column = window.cluster.labels.column(key)
+    codes = column.codes[window.rows]
+    if operator in ("In", "NotIn"):
+        found: Bools = np.zeros(window.size, dtype=np.bool_)
+        for value in values:
+            found |= codes == column.code(value)
+        return found if operator == "In" else ~found
+    if operator == "Exists":
+        return np.not_equal(codes, ABSENT)
+    if operator == "DoesNotExist":
+        return np.equal(codes, ABSENT)
+    if operator in ("Gt", "Lt"):
+        return _compare(column, operator, values)[codes]
+    raise ValueError(f"node selector: key {key!r}: unknown operator {operator!r}")
+
+
+def _requirement(requirement: NodeSelectorRequirement) -> Requirement:
+    return (requirement.key, requirement.operator, tuple(requirement.values))
+
+
+def _compare(column: LabelColumn, operator: str, values: tuple[str, ...]) -> Bools:
+    """Gt and Lt compare whole numbers; a label or bound that is none does not match."""
+    passed = np.zeros(len(column.values), dtype=np.bool_)
+    bound = whole_number(values[0]) if len(values) == 1 else None
+    if bound is not None:
+        for code, text in enumerate(column.values):
+            number = None if code == ABSENT else whole_number(text)
+            if number is not None:
+                passed[code] = number > bound if operator == "Gt" else number < bound
+    return passed
+
+
+def _name_mask(key: str, operator: str, values: tuple[str, ...], window: Window) -> Bools:
+    if key != NAME_FIELD or operator not in ("In", "NotIn"):
+        raise ValueError(f"node selector: matchFields: {key} {operator}: only {NAME_FIELD} In or NotIn is known")
+    named = np.zeros(window.cluster.high, dtype=np.bool_)
+    for value in values:
+        row = window.cluster.index.find(value)
+        if row is not None:
+            named[row] = True
+    found: Bools = named[window.rows]
+    return found if operator == "In" else ~found

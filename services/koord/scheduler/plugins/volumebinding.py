@@ -1,0 +1,166 @@
+"""VolumeBinding: bound volumes must be reachable, waiting claims get a volume where the pod goes. Spec 10 section 3.15.
+
+What is decided, is decided in ``koord.scheduler.volumes``; this is its place in the framework.
+"""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from koord.columns.matrix import Bools
+from koord.kube.resources import Resource
+from koord.kube.storage import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
+from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.window import Window
+from koord.scheduler.framework.contract import (
+    Allocation,
+    AssignedPod,
+    FilterPlugin,
+    Locality,
+    PodRef,
+    PreFilterPlugin,
+    Reason,
+    ReservePlugin,
+    Template,
+    Terms,
+    Watch,
+    WatchPlugin,
+)
+from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.volumes import watching
+from koord.scheduler.volumes.binding import Resolved, resolve
+from koord.scheduler.volumes.book import VolumeBook
+from koord.scheduler.volumes.claims import PodClaims, claims_of, waits_for_node
+from koord.scheduler.volumes.derived import Derived, Kept
+
+
+class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, WatchPlugin):
+    """All terms are the claims of the pod; what they are now is looked up."""
+
+    name: ClassVar[str] = "VolumeBinding"
+    events: ClassVar[frozenset[ClusterEvent]] = frozenset(
+        (
+            ClusterEvent.NODE_ADD,
+            ClusterEvent.NODE_LABEL,
+            ClusterEvent.PVC_ADD,
+            ClusterEvent.PVC_UPDATE,
+            ClusterEvent.PV_ADD,
+            ClusterEvent.PV_UPDATE,
+            ClusterEvent.STORAGE_CLASS_ADD,
+            ClusterEvent.STORAGE_CLASS_UPDATE,
+            ClusterEvent.CSI_DRIVER_UPDATE,
+            ClusterEvent.CSI_CAPACITY_ADD,
+            ClusterEvent.CSI_CAPACITY_UPDATE,
+            ClusterEvent.POD_DELETE,
+        )
+    )
+    filter_locality: ClassVar[Locality] = "cluster"
+
+    _book: VolumeBook
+    _cluster: Cluster
+    _derived: Derived[Resolved]
+
+    def attach(self, cluster: Cluster) -> None:
+        """What is known of storage is one book for all plugins of the cluster."""
+        self._cluster = cluster
+        self._book = VolumeBook.of(cluster)
+        self._derived = Derived(self._book, resolve)
+
+    # Filter ---------------------------------------------------------------------------------------------------------
+
+    def prefilter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """The claims of the pod, if it has any."""
+        return claims_of(template.namespace, template.spec)
+
+    def prefilter(self, terms: Terms) -> str | None:
+        """A claim that is missing, lost, being deleted, or ought to be bound and is not."""
+        return self._now(terms).value.refusal
+
+    def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """The claims of the pod, if it has any."""
+        return claims_of(template.namespace, template.spec)
+
+    def filter_version(self, terms: Terms) -> int:
+        """When something that the claims depend on was seen to have changed."""
+        return self._now(terms).at
+
+    def filter(self, terms: Terms, window: Window) -> Bools:
+        """Every volume can be reached, and every waiting claim gets one."""
+        return self._now(terms).value.judge(self._book, window).ok
+
+    def reasons(self, terms: Terms, window: Window) -> list[Reason]:
+        """Taking pods away does not help."""
+        verdict = self._now(terms).value.judge(self._book, window)
+        return [Reason(text, rows, resolvable=False) for text, rows in verdict.reasons]
+
+    # Reserve --------------------------------------------------------------------------------------------------------
+
+    def reserve_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """The claims of the pod, if it has any."""
+        return claims_of(template.namespace, template.spec)
+
+    def reserves(self, terms: Terms) -> bool:
+        """Whether some claim waits for a node."""
+        return bool(self._now(terms).value.delayed)
+
+    def reserve(self, pod: PodRef, terms: Terms, row: int) -> Allocation | str:
+        """Promise each waiting claim its volume, or that one is made for this node."""
+        book, resolved = self._book, self._now(terms).value
+        if not resolved.delayed:
+            return Allocation()
+        verdict = resolved.judge(book, Window.some(self._cluster, np.array([row], dtype=np.int64)))
+        if not verdict.ok[0]:
+            return ", ".join(text for text, _ in verdict.reasons)
+        node = self._cluster.index.name(row)
+        assert node is not None, "only live rows are chosen"
+        for choice in resolved.choices(book, verdict):
+            if choice.volume:
+                book.promise_volume(pod.uid, choice.volume, choice.claim)
+            else:
+                book.promise_node(pod.uid, choice.claim, node)
+        return Allocation()
+
+    def unreserve(self, uid: str) -> None:
+        """The promises are void, unless another pod holds them, too."""
+        self._book.take_back(uid)
+
+    # Watching -------------------------------------------------------------------------------------------------------
+
+    def watches(self) -> tuple[Watch, ...]:
+        """Claims, volumes, classes, and what drivers say of their room."""
+        return (watching.CLASSES, watching.DRIVERS, watching.CAPACITIES, watching.VOLUMES, watching.CLAIMS)
+
+    def changed(self, resource: Resource, key: str, old: Any | None, new: Any | None) -> Iterable[ClusterEvent]:
+        """Into the book."""
+        self._book.apply(resource, key, new)
+        return watching.events(resource, old, new)
+
+    def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
+        """Only what concerns one of the pod's claims."""
+        claims = claims_of(template.namespace, template.spec)
+        if claims is None or subject is None:
+            return True
+        if isinstance(subject, PersistentVolumeClaim):
+            return any(use.key == subject.key for use in claims.uses)
+        book = self._book
+        found = [claim for use in claims.uses if (claim := book.claims.get(use.key)) is not None]
+        if isinstance(subject, PersistentVolume):
+            return any(
+                claim.spec.volume_name == subject.metadata.name
+                if claim.spec.volume_name
+                else claim.storage_class == subject.storage_class
+                for claim in found
+            )
+        if isinstance(subject, CSIStorageCapacity):
+            return any(claim.storage_class == subject.storage_class_name for claim in found)
+        if isinstance(subject, StorageClass):
+            return any(claim.storage_class == subject.metadata.name for claim in found)
+        if isinstance(subject, AssignedPod):
+            # It may have held the promise of a volume, or of a node for a claim that both use.
+            return bool(subject.spec.volumes) and any(waits_for_node(claim, book) for claim in found)
+        return True
+
+    def _now(self, terms: Terms) -> Kept[Resolved]:
+        assert isinstance(terms, PodClaims)
+        return self._derived.of(terms)

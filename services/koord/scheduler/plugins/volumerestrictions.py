@@ -1,0 +1,194 @@
+"""VolumeRestrictions: claims that one pod at a time may use, disks that may not be shared. Spec 10 section 3.15."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from koord.columns.matrix import Bools
+from koord.kube.resources import Resource
+from koord.kube.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
+from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.window import Window
+from koord.scheduler.framework.contract import (
+    AssignedPod,
+    AssignPlugin,
+    FilterPlugin,
+    Locality,
+    PreFilterPlugin,
+    Reason,
+    Template,
+    Terms,
+    Watch,
+    WatchPlugin,
+)
+from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.volumes import watching
+from koord.scheduler.volumes.book import VolumeBook, of_claim, of_use
+from koord.scheduler.volumes.claims import ClaimUse, PodClaims, claims_of
+from koord.scheduler.volumes.disks import Disk, disks_of
+
+POD_CONFLICT = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+DISK_CONFLICT = "node(s) had no available disk"
+
+
+class RestrictionTerms(msgspec.Struct, frozen=True):
+    """The claims of a pod, and the disks that it names itself."""
+
+    claims: tuple[ClaimUse, ...] = ()
+    disks: frozenset[Disk] = frozenset()
+
+
+class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugin):
+    """Counts the pods with a node that use a claim, and keeps which disks are at which node."""
+
+    name: ClassVar[str] = "VolumeRestrictions"
+    events: ClassVar[frozenset[ClusterEvent]] = frozenset(
+        (ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD, ClusterEvent.PVC_ADD, ClusterEvent.PVC_UPDATE)
+    )
+    filter_locality: ClassVar[Locality] = "cluster"
+
+    _book: VolumeBook
+    _cluster: Cluster
+
+    def __init__(self) -> None:
+        self._users: dict[str, int] = {}
+        """Pods with a node by claim."""
+        self._disks: dict[tuple[str, str], Counter[tuple[str, Disk]]] = {}
+        """By identity: how many pods have the disk at a node."""
+
+    def attach(self, cluster: Cluster) -> None:
+        """What is known of storage is one book for all plugins of the cluster."""
+        self._cluster = cluster
+        self._book = VolumeBook.of(cluster)
+
+    # Filter ---------------------------------------------------------------------------------------------------------
+
+    def prefilter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """The claims of the pod, if it has any."""
+        return claims_of(template.namespace, template.spec)
+
+    def prefilter(self, terms: Terms) -> str | None:
+        """What a claim allows is not known while it does not exist."""
+        assert isinstance(terms, PodClaims)
+        for use in terms.uses:
+            if not use.owner and use.key not in self._book.claims:
+                return f'persistentvolumeclaim "{use.name}" not found'
+        return None
+
+    def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """The claims and disks of the pod."""
+        claims = claims_of(template.namespace, template.spec)
+        disks = disks_of(template.spec)
+        return RestrictionTerms(() if claims is None else claims.uses, disks) if claims or disks else None
+
+    def filter_version(self, terms: Terms) -> int:
+        """When a claim or its use changed last; disks are of the rows that pods come to and leave."""
+        assert isinstance(terms, RestrictionTerms)
+        stamp = self._book.stamp
+        return max((max(stamp(of_claim(use.key)), stamp(of_use(use.key))) for use in terms.claims), default=0)
+
+    def filter(self, terms: Terms, window: Window) -> Bools:
+        """No claim for one pod at a time is in use, no disk clashes."""
+        assert isinstance(terms, RestrictionTerms)
+        if self._in_use(terms):
+            return np.zeros(window.size, dtype=np.bool_)
+        return ~self._clash(terms, window)
+
+    def reasons(self, terms: Terms, window: Window) -> list[Reason]:
+        """A pod that goes frees its claims and disks."""
+        assert isinstance(terms, RestrictionTerms)
+        clash = self._clash(terms, window)
+        found = [Reason(DISK_CONFLICT, clash)] if clash.any() else []
+        if self._in_use(terms):
+            found.append(Reason(POD_CONFLICT, ~clash))
+        return found
+
+    def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
+        """A pod with one of the pod's claims or disks went, or one of its claims changed."""
+        if isinstance(subject, PersistentVolumeClaim):
+            return watching.uses_claim(template, subject)
+        if not isinstance(subject, AssignedPod):
+            return True
+        own, other = claims_of(template.namespace, template.spec), claims_of(subject.ref.namespace, subject.spec)
+        if (
+            own is not None
+            and other is not None
+            and not {use.key for use in own.uses}.isdisjoint(use.key for use in other.uses)
+        ):
+            return True
+        gone = disks_of(subject.spec)
+        return any(disk.clashes(one) for disk in disks_of(template.spec) for one in gone)
+
+    def _in_use(self, terms: RestrictionTerms) -> bool:
+        claims = self._book.claims
+        return any(
+            use.key in self._users
+            and (claim := claims.get(use.key)) is not None
+            and READ_WRITE_ONCE_POD in claim.spec.access_modes
+            for use in terms.claims
+        )
+
+    def _clash(self, terms: RestrictionTerms, window: Window) -> Bools:
+        clash: Bools = np.zeros(self._cluster.high, dtype=np.bool_)
+        for disk in terms.disks:
+            for node, there in self._disks.get(disk.identity, ()):
+                row = self._cluster.index.find(node)
+                if row is not None and disk.clashes(there):
+                    clash[row] = True
+        return clash[window.rows]
+
+    # Pods -----------------------------------------------------------------------------------------------------------
+
+    def assigned(self, pod: AssignedPod) -> None:
+        """Its claims are in use, its disks at its node."""
+        if not pod.spec.volumes:
+            return
+        claims = claims_of(pod.ref.namespace, pod.spec)
+        for use in () if claims is None else claims.uses:
+            before = self._users.get(use.key, 0)
+            self._users[use.key] = before + 1
+            if not before:
+                self._book.used(use.key)
+        for disk in disks_of(pod.spec):
+            self._disks.setdefault(disk.identity, Counter())[pod.node, disk] += 1
+
+    def unassigned(self, pod: AssignedPod) -> None:
+        """The last user of a claim frees it."""
+        if not pod.spec.volumes:
+            return
+        claims = claims_of(pod.ref.namespace, pod.spec)
+        for use in () if claims is None else claims.uses:
+            self._users[use.key] -= 1
+            if not self._users[use.key]:
+                del self._users[use.key]
+                self._book.used(use.key)
+        for disk in disks_of(pod.spec):
+            there = self._disks[disk.identity]
+            there[pod.node, disk] -= 1
+            if not there[pod.node, disk]:
+                del there[pod.node, disk]
+                if not there:
+                    del self._disks[disk.identity]
+
+    def reassigned(self, old: AssignedPod, pod: AssignedPod) -> None:
+        """Nothing but the volumes matters."""
+        if old.spec is not pod.spec:
+            self.unassigned(old)
+            self.assigned(pod)
+            row = self._cluster.index.find(pod.node)
+            if row is not None:
+                self._cluster.touch(row)
+
+    # Watching -------------------------------------------------------------------------------------------------------
+
+    def watches(self) -> tuple[Watch, ...]:
+        """Claims."""
+        return (watching.CLAIMS,)
+
+    def changed(self, resource: Resource, key: str, old: Any | None, new: Any | None) -> Iterable[ClusterEvent]:
+        """Into the book."""
+        self._book.apply(resource, key, new)
+        return watching.events(resource, old, new)

@@ -1,0 +1,100 @@
+"""VolumeZone: volumes with labels of a zone or region go to nodes of it. Spec 10 section 3.15."""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from koord.columns.matrix import Bools
+from koord.kube.resources import Resource
+from koord.kube.storage import PersistentVolume, PersistentVolumeClaim
+from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.window import Window
+from koord.scheduler.framework.contract import (
+    FilterPlugin,
+    Locality,
+    PreFilterPlugin,
+    Reason,
+    Template,
+    Terms,
+    Watch,
+    WatchPlugin,
+)
+from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.volumes import watching
+from koord.scheduler.volumes.book import VolumeBook
+from koord.scheduler.volumes.claims import PodClaims, claims_of
+from koord.scheduler.volumes.derived import Derived, Kept
+from koord.scheduler.volumes.zones import VolumeZones, zones_of
+
+NO_ZONE = "node(s) had no available volume zone"
+
+
+class VolumeZone(PreFilterPlugin, FilterPlugin, WatchPlugin):
+    """All terms are the claims of the pod; where their volumes are now is looked up."""
+
+    name: ClassVar[str] = "VolumeZone"
+    events: ClassVar[frozenset[ClusterEvent]] = frozenset(
+        (
+            ClusterEvent.NODE_ADD,
+            ClusterEvent.NODE_LABEL,
+            ClusterEvent.PVC_ADD,
+            ClusterEvent.PVC_UPDATE,
+            ClusterEvent.PV_ADD,
+            ClusterEvent.PV_UPDATE,
+        )
+    )
+    filter_locality: ClassVar[Locality] = "cluster"
+
+    _book: VolumeBook
+    _derived: Derived[VolumeZones]
+
+    def attach(self, cluster: Cluster) -> None:
+        """What is known of storage is one book for all plugins of the cluster."""
+        self._book = VolumeBook.of(cluster)
+        self._derived = Derived(self._book, zones_of)
+
+    def prefilter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """The claims of the pod, if it has any."""
+        return claims_of(template.namespace, template.spec)
+
+    def prefilter(self, terms: Terms) -> str | None:
+        """A volume that a claim has, and that does not exist."""
+        return self._now(terms).value.refusal
+
+    def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """The claims of the pod, if it has any."""
+        return claims_of(template.namespace, template.spec)
+
+    def filter_version(self, terms: Terms) -> int:
+        """When a claim or volume was seen to have changed."""
+        return self._now(terms).at
+
+    def filter(self, terms: Terms, window: Window) -> Bools:
+        """The node is where the volumes are."""
+        return self._now(terms).value.mask(window)
+
+    def reasons(self, terms: Terms, window: Window) -> list[Reason]:
+        """Taking pods away does not help."""
+        return [Reason(NO_ZONE, ~self.filter(terms, window), resolvable=False)]
+
+    def watches(self) -> tuple[Watch, ...]:
+        """Claims and volumes."""
+        return (watching.VOLUMES, watching.CLAIMS)
+
+    def changed(self, resource: Resource, key: str, old: Any | None, new: Any | None) -> Iterable[ClusterEvent]:
+        """Into the book."""
+        self._book.apply(resource, key, new)
+        return watching.events(resource, old, new)
+
+    def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
+        """Only the pod's claims and their volumes."""
+        if isinstance(subject, PersistentVolumeClaim):
+            return watching.uses_claim(template, subject)
+        claims = claims_of(template.namespace, template.spec)
+        if claims is None or not isinstance(subject, PersistentVolume):
+            return True
+        found = (self._book.claims.get(use.key) for use in claims.uses)
+        return any(claim is not None and claim.spec.volume_name in ("", subject.metadata.name) for claim in found)
+
+    def _now(self, terms: Terms) -> Kept[VolumeZones]:
+        assert isinstance(terms, PodClaims)
+        return self._derived.of(terms)
