@@ -1,0 +1,1 @@
+"""The scheduler's configuration: ``KubeSchedulerConfiguration``, and the flags and gates beside it. Pure."""

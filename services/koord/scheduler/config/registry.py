@@ -1,0 +1,114 @@
+"""Every plugin name that a configuration may use: where it may stand and which arguments it takes.
+
+Upstream's in the order and with the weights of its default ``multiPoint`` (spec 10 section 3.15), then Koordinator's
+(section 2.1). That a name is here does not say that koord has the plugin built: see :func:`unbuilt`.
+"""
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from koord.scheduler.config.decoding import Args
+from koord.scheduler.config.deviceargs import DeviceShareArgs
+from koord.scheduler.config.errors import Problem
+from koord.scheduler.config.jobargs import CoschedulingArgs, ElasticQuotaArgs, ReservationArgs
+from koord.scheduler.config.koordinatorargs import (
+    LoadAwareSchedulingArgs,
+    NodeNUMAResourceArgs,
+    NodeResourcesFitPlusArgs,
+    ScarceResourceAvoidanceArgs,
+    SchedulingHintArgs,
+)
+from koord.scheduler.config.model import POINTS, Point, SchedulerConfiguration
+from koord.scheduler.config.upstreamargs import (
+    DefaultPreemptionArgs,
+    DynamicResourcesArgs,
+    InterPodAffinityArgs,
+    NodeAffinityArgs,
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+    PodTopologySpreadArgs,
+    VolumeBindingArgs,
+)
+
+
+class PluginKind(msgspec.Struct, frozen=True):
+    """The points a plugin implements, its kind of arguments, and its weight in upstream's ``multiPoint`` (0: none)."""
+
+    points: frozenset[Point]
+    args: type[Args] | None = None
+    weight: int = 0
+
+
+def _kind(points: str, args: type[Args] | None = None, weight: int = 0) -> PluginKind:
+    named = frozenset(point for point in POINTS if point in points.split())
+    assert len(named) == len(points.split()), points
+    return PluginKind(named, args, weight)
+
+
+_SCORED = "preFilter filter preScore score"
+
+UPSTREAM: Mapping[str, PluginKind] = {
+    "SchedulingGates": _kind("preEnqueue"),
+    "PrioritySort": _kind("queueSort"),
+    "NodeUnschedulable": _kind("filter"),
+    "NodeName": _kind("filter"),
+    "TaintToleration": _kind("filter preScore score", weight=3),
+    "NodeAffinity": _kind(_SCORED, NodeAffinityArgs, 2),
+    "NodePorts": _kind("preFilter filter"),
+    "NodeResourcesFit": _kind(_SCORED, NodeResourcesFitArgs, 1),
+    "VolumeRestrictions": _kind("preFilter filter"),
+    "NodeVolumeLimits": _kind("preFilter filter"),
+    "VolumeBinding": _kind(f"{_SCORED} reserve preBind", VolumeBindingArgs),
+    "VolumeZone": _kind("preFilter filter"),
+    "PodTopologySpread": _kind(_SCORED, PodTopologySpreadArgs, 2),
+    "InterPodAffinity": _kind(_SCORED, InterPodAffinityArgs, 2),
+    "DynamicResources": _kind("preEnqueue preFilter filter postFilter score reserve preBind", DynamicResourcesArgs, 2),
+    "DefaultPreemption": _kind("preEnqueue postFilter", DefaultPreemptionArgs),
+    "NodeResourcesBalancedAllocation": _kind("preScore score", NodeResourcesBalancedAllocationArgs, 1),
+    "ImageLocality": _kind("score", weight=1),
+    "DefaultBinder": _kind("bind"),
+}
+"""The default ``multiPoint``, in order."""
+
+KOORDINATOR: Mapping[str, PluginKind] = {
+    "LoadAwareScheduling": _kind("preFilter filter score reserve", LoadAwareSchedulingArgs),
+    "NodeNUMAResource": _kind(f"{_SCORED} reserve preBind", NodeNUMAResourceArgs),
+    "NodeResourcesFitPlus": _kind("preScore score", NodeResourcesFitPlusArgs),
+    "ScarceResourceAvoidance": _kind("preScore score", ScarceResourceAvoidanceArgs),
+    "SchedulingHint": _kind("preFilter", SchedulingHintArgs),
+    "DefaultPreBind": _kind("preBind"),
+    "Reservation": _kind(f"{_SCORED} postFilter reserve preBind bind", ReservationArgs),
+    "Coscheduling": _kind(
+        "preEnqueue preFilter postFilter preScore score reserve permit preBind postBind", CoschedulingArgs
+    ),
+    "DeviceShare": _kind(f"{_SCORED} reserve preBind", DeviceShareArgs),
+    "ElasticQuota": _kind("preFilter postFilter reserve", ElasticQuotaArgs),
+}
+
+KINDS: Mapping[str, PluginKind] = {**UPSTREAM, **KOORDINATOR}
+
+ALIASES: Mapping[str, str] = {"CompatibleDefaultPreemption": "DefaultPreemption"}
+"""Names of old releases of Koordinator for what has another name now."""
+
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "BatchResourceFit": "batch resources are ordinary resources of NodeResourcesFit",
+}
+"""Names of old releases for what needs no plugin any more, and why."""
+
+REMOVED = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
+"""Plugins that v1 does not know any more."""
+
+
+def unbuilt(configuration: SchedulerConfiguration, built: Collection[str]) -> tuple[Problem, ...]:
+    """A problem for every plugin in use that is not in ``built``, and for webhooks, which koord does not call."""
+    problems = []
+    for index, profile in enumerate(configuration.profiles):
+        for name in profile.plugins:
+            if name not in built:
+                at = ", ".join(point for point in POINTS if name in profile.at(point))
+                where = f"profiles[{index}].plugins"
+                problems.append(Problem(where, f'plugin "{name}" is not there yet in koord (used at {at})'))
+    for index, extender in enumerate(configuration.extenders):
+        problems.append(Problem(f"extenders[{index}]", f'koord calls no extenders ("{extender.url_prefix}")'))
+    return tuple(problems)

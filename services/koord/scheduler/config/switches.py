@@ -1,0 +1,224 @@
+"""Flags and feature gates of the original's scheduler (spec 10 section 2.3): which koord honours, and what of the rest.
+
+``honoured``: koord does what it says. ``moot``: accepted; koord is built so that it changes nothing, a value other than
+the default gives a warning. ``absent``: what it asks for is not there in koord; any value but the default is an error.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from koord.kube.protocol.gotext import DurationError, go_bool, go_duration
+from koord.scheduler.config.errors import ConfigError, Problem, invalid
+
+Support = Literal["honoured", "moot", "absent"]
+Kind = Literal["text", "whole", "bool", "duration"]
+Value = str | int | float | bool
+
+GATES_FLAG = "feature-gates"
+
+
+class Flag(msgspec.Struct, frozen=True):
+    """A command-line flag. A duration's value is in seconds; ``note`` says where koord has it, or why it has it not."""
+
+    name: str
+    kind: Kind
+    default: Value
+    support: Support
+    note: str
+    short: str = ""
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """A feature gate."""
+
+    name: str
+    default: bool
+    support: Support
+    note: str
+
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("config", "text", "", "honoured", "setting scheduler.config"),
+    Flag(
+        "pod-max-in-unschedulable-pods-duration", "duration", 300.0, "honoured", "setting scheduler.queue.flush_after_s"
+    ),
+    Flag("v", "whole", 0, "moot", "setting log.level", "v"),
+    Flag("port", "whole", 10251, "moot", "setting http.port"),
+    Flag("address", "text", "0.0.0.0", "moot", "setting http.host"),
+    Flag("bind-address", "text", "0.0.0.0", "moot", "setting http.host"),
+    Flag("secure-port", "whole", 10259, "moot", "koord serves plain HTTP"),
+    Flag("authentication-skip-lookup", "bool", False, "moot", "koord serves plain HTTP"),
+    Flag("kubeconfig", "text", "", "moot", "only the gateway speaks to the API server"),
+    Flag("leader-elect", "bool", True, "moot", "schedulers share the pods"),
+    Flag("leader-elect-resource-name", "text", "kube-scheduler", "moot", "schedulers share the pods"),
+    Flag("leader-elect-resource-namespace", "text", "kube-system", "moot", "schedulers share the pods"),
+    Flag("logging-format", "text", "text", "moot", "setting log.format"),
+    Flag("scheduler-monitor-period", "duration", 10.0, "absent", "there is no monitor yet"),
+    Flag("scheduling-timeout", "duration", 30.0, "absent", "there is no monitor yet"),
+    Flag("scheduling-drop-unhandled-timeout", "duration", 5.0, "moot", "no pod leaves the queue without its cycle"),
+    Flag("debug-scores", "whole", 0, "absent", "scores are not logged yet", "s"),
+    Flag("debug-filters", "bool", False, "absent", "filter failures are not logged yet", "f"),
+    Flag("debug-diagnosis", "bool", False, "absent", "diagnoses are not dumped yet", "d"),
+    Flag("debug-diagnosis-blocking", "bool", False, "absent", "diagnoses are not dumped yet"),
+    Flag("debug-diagnosis-queue-size", "whole", 1000, "absent", "diagnoses are not dumped yet"),
+    Flag("debug-diagnosis-worker-count", "whole", 10, "absent", "diagnoses are not dumped yet"),
+    Flag("controller-plugins", "text", "*", "absent", "plugins have no controllers to choose from"),
+    Flag("enable-network-topology-manager", "bool", False, "moot", "not there yet; the chart sets it"),
+    Flag("enable-workload-auditor", "bool", False, "absent", "there is no auditor yet"),
+    Flag("workload-auditor-metric-labels", "text", "", "absent", "there is no auditor yet"),
+    Flag("workload-auditor-victim-reschedule-duration", "duration", 10.0, "absent", "there is no auditor yet"),
+    Flag("workload-auditor-victim-deletion-duration", "duration", 30.0, "absent", "there is no auditor yet"),
+    Flag("workload-auditor-victim-deleting-retries", "whole", 3, "absent", "there is no auditor yet"),
+    Flag("workload-auditor-scheduling-event-interval", "duration", 300.0, "absent", "there is no auditor yet"),
+    Flag("sync-barrier-pod-namespace", "text", "kube-system", "moot", "the gateway has a barrier of its own"),
+    Flag(
+        "sync-barrier-pod-name", "text", "koord-scheduler-sync-barrier", "moot", "the gateway has a barrier of its own"
+    ),
+    Flag("sync-hard-timeout", "duration", 60.0, "moot", "the gateway has a barrier of its own"),
+    Flag("async-log", "bool", False, "moot", "setting log"),
+    Flag("async-log-queue-length", "whole", 10_000, "moot", "setting log"),
+)
+
+_ORIGINALS_CACHE = "koord reads nothing through informers"
+
+GATES: tuple[Gate, ...] = (
+    Gate("ResizePod", False, "absent", "requests are never changed at the choice of a node"),
+    Gate("LazyReservationRestore", False, "moot", "a way to save time in the original"),
+    Gate("OmitNodeLabelsForReservation", False, "absent", "there are no reservations yet"),
+    Gate("SkipReservationFitsNode", False, "absent", "there are no reservations yet"),
+    Gate("DevicePluginAdaption", False, "absent", "there are no devices yet"),
+    Gate("CleanExpiredReservationAllocated", False, "absent", "there are no reservations yet"),
+    Gate("DynamicSchedulerCheck", True, "moot", "a Binding's preconditions make the API server check"),
+    Gate("CrossSchedulerNomination", False, "moot", "the ledger keeps what others nominate, always"),
+    Gate("SkipFilterWithNominatedPods", False, "absent", "pods are not filtered beside nominated ones yet"),
+    Gate("SyncBarrier", False, "moot", "the gateway has a barrier of its own, always on"),
+    Gate("GangPendingPodsConditionPatch", True, "moot", "members always say what their gang lacks"),
+    Gate("EnableInlineBatchSchedule", False, "moot", "gangs are always planned whole"),
+    Gate("EnableBatchScheduleNodeSnapshot", True, "moot", "there is no snapshot to take"),
+    Gate("PriorityTransformer", False, "absent", "priorities are not filled in"),
+    Gate("PreemptionPolicyTransformer", False, "absent", "preemption policies are not filled in"),
+    Gate("ReplaceResourcesTransformer", False, "absent", "resources are not replaced"),
+    Gate("MultiQuotaTree", False, "moot", "several quota trees always work"),
+    Gate("CompatibleCSIStorageCapacity", False, "moot", _ORIGINALS_CACHE),
+    Gate("DisableCSIStorageCapacityInformer", False, "moot", _ORIGINALS_CACHE),
+    Gate("CompatiblePodDisruptionBudget", False, "moot", _ORIGINALS_CACHE),
+    Gate("DisablePodDisruptionBudgetInformer", False, "moot", _ORIGINALS_CACHE),
+    Gate("DisableDynamicResourceAllocationInformer", False, "moot", _ORIGINALS_CACHE),
+    Gate("SchedulerQueueingHints", True, "moot", "upstream has it locked"),
+    Gate("SchedulerPopFromBackoffQ", True, "moot", "koord always does so"),
+    Gate("SchedulerAsyncPreemption", True, "moot", "nothing waits for the API server in koord"),
+    Gate("NominatedNodeNameForExpectation", True, "moot", "nominatedNodeName is not written before a binding"),
+    Gate("DynamicResourceAllocation", True, "moot", "upstream has it locked"),
+    Gate("OpportunisticBatching", True, "moot", "equal pods always share their work"),
+    Gate("SchedulerAsyncAPICalls", False, "moot", "nothing waits for the API server in koord"),
+)
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+class Switches(msgspec.Struct, frozen=True):
+    """Every flag and gate with its value; warnings for those that were set and change nothing."""
+
+    flags: dict[str, Value]
+    gates: dict[str, bool]
+    warnings: tuple[str, ...] = ()
+
+
+def read_switches(arguments: Sequence[str]) -> Switches:
+    """The command line of the original's Deployment, each argument ``--name=value``, ``--name`` or ``-v=4``.
+
+    ConfigError names every flag that is unknown, whose value is wrong, or that asks for what koord does not have.
+    """
+    return _Reader().read(arguments)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._by_name = {flag.name: flag for flag in FLAGS}
+        self._by_name |= {flag.short: flag for flag in FLAGS if flag.short}
+        self._gates = {gate.name: gate for gate in GATES}
+        self._problems: list[Problem] = []
+        self._warnings: list[str] = []
+
+    def read(self, arguments: Sequence[str]) -> Switches:
+        """All arguments."""
+        flags = {flag.name: flag.default for flag in FLAGS}
+        gates = {gate.name: gate.default for gate in GATES}
+        left = list(arguments)
+        while left:
+            argument = left.pop(0)
+            name, given, text = argument.lstrip("-").partition("=")
+            where = f"--{name}" if len(name) > 1 else f"-{name}"
+            flag = self._by_name.get(name)
+            if not argument.startswith("-") or not name:
+                self._problems.append(invalid("", argument, "must be a flag"))
+            elif name == GATES_FLAG or (flag is not None and flag.kind != "bool" and not given):
+                if not given:
+                    text = left.pop(0) if left else ""
+                if name == GATES_FLAG:
+                    self._read_gates(text, gates)
+                else:
+                    assert flag is not None
+                    self._set(flag, where, text, flags)
+            elif flag is None:
+                self._problems.append(Problem(where, "unknown flag"))
+            else:
+                self._set(flag, where, text if given else "true", flags)
+        if self._problems:
+            raise ConfigError(self._problems)
+        return Switches(flags, gates, tuple(self._warnings))
+
+    def _set(self, flag: Flag, where: str, text: str, flags: dict[str, Value]) -> None:
+        try:
+            value = _value(flag.kind, text)
+        except ValueError as error:
+            self._problems.append(invalid(where, text, str(error)))
+            return
+        flags[flag.name] = value
+        if value != flag.default:
+            self._judge(flag.support, where, flag.note)
+
+    def _read_gates(self, text: str, gates: dict[str, bool]) -> None:
+        for part in text.split(","):
+            name, given, word = part.strip().partition("=")
+            if not name:
+                continue
+            where = f"--{GATES_FLAG}: {name}"
+            gate, value = self._gates.get(name), go_bool(word) if given else None
+            if value is None:
+                self._problems.append(invalid(where, word, "must be true or false, as in Name=true"))
+            elif gate is None:
+                # kube-scheduler has some hundred more, most of them of other components.
+                self._warnings.append(f"{where}: unknown to koord, has no effect")
+            else:
+                gates[name] = value
+                if value != gate.default:
+                    self._judge(gate.support, where, gate.note)
+
+    def _judge(self, support: Support, where: str, note: str) -> None:
+        if support == "absent":
+            self._problems.append(Problem(where, f"not there in koord: {note}"))
+        elif support == "moot":
+            self._warnings.append(f"{where}: has no effect: {note}")
+
+
+def _value(kind: Kind, text: str) -> Value:
+    """The value of a flag; ValueError says the rule."""
+    if kind == "bool":
+        value = go_bool(text)
+        if value is None:
+            raise ValueError("must be true or false")
+        return value
+    if kind == "whole":
+        if not _WHOLE.fullmatch(text):
+            raise ValueError("must be a whole number")
+        return int(text)
+    if kind == "duration":
+        try:
+            return go_duration(text) / 1e9
+        except DurationError as error:
+            raise ValueError(str(error)) from error
+    return text

@@ -1,0 +1,85 @@
+"""Flags and feature gates (spec 10 section 2.3)."""
+
+import pytest
+
+from koord.scheduler.config.errors import ConfigError
+from koord.scheduler.config.switches import FLAGS, GATES, read_switches
+
+
+def failed(*arguments: str) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        read_switches(arguments)
+    return [str(problem) for problem in error.value.problems]
+
+
+def test_defaults() -> None:
+    found = read_switches([])
+    assert found.flags["scheduling-timeout"] == 30
+    assert found.flags["pod-max-in-unschedulable-pods-duration"] == 300
+    assert found.flags["sync-hard-timeout"] == 60
+    assert found.gates["DynamicSchedulerCheck"]
+    assert not found.gates["ResizePod"]
+    assert found.warnings == ()
+
+
+def test_the_charts_command_line_is_taken() -> None:
+    found = read_switches(
+        [
+            "--port=10251",
+            "--authentication-skip-lookup=true",
+            "--v=4",
+            "--feature-gates=",
+            "--config=/config/koord-scheduler.config",
+            "--enable-network-topology-manager=true",
+        ]
+    )
+    assert found.flags["config"] == "/config/koord-scheduler.config"
+    assert found.warnings == (
+        "--authentication-skip-lookup: has no effect: koord serves plain HTTP",
+        "-v: has no effect: setting log.level",
+        "--enable-network-topology-manager: has no effect: not there yet; the chart sets it",
+    )
+
+
+def test_values_may_follow_and_names_may_be_short() -> None:
+    found = read_switches(["-v", "3", "--pod-max-in-unschedulable-pods-duration", "1m", "--async-log"])
+    assert (found.flags["v"], found.flags["pod-max-in-unschedulable-pods-duration"]) == (3, 60)
+    assert found.flags["async-log"] is True
+
+
+def test_what_is_not_there_is_an_error_unless_it_is_the_default() -> None:
+    assert read_switches(["--debug-scores=0", "--feature-gates=ResizePod=false"]).warnings == ()
+    assert failed("-s=3", "--enable-workload-auditor", "--feature-gates=ResizePod=true,SyncBarrier=true") == [
+        "-s: not there in koord: scores are not logged yet",
+        "--enable-workload-auditor: not there in koord: there is no auditor yet",
+        "--feature-gates: ResizePod: not there in koord: requests are never changed at the choice of a node",
+    ]
+
+
+def test_gates() -> None:
+    found = read_switches(["--feature-gates", "SyncBarrier=true, DynamicSchedulerCheck=false,KubeletThing=true"])
+    assert found.gates["SyncBarrier"]
+    assert not found.gates["DynamicSchedulerCheck"]
+    assert found.warnings == (
+        "--feature-gates: SyncBarrier: has no effect: the gateway has a barrier of its own, always on",
+        "--feature-gates: DynamicSchedulerCheck: has no effect: a Binding's preconditions make the API server check",
+        "--feature-gates: KubeletThing: unknown to koord, has no effect",
+    )
+
+
+def test_bad_values() -> None:
+    assert failed("--port=x", "--async-log=maybe", "--scheduling-timeout=5", "--what", "word", "--feature-gates=A") == [
+        '--port: Invalid value: "x": must be a whole number',
+        '--async-log: Invalid value: "maybe": must be true or false',
+        '--scheduling-timeout: Invalid value: "5": duration "5": "5" must be a number and one of ns us ms s m h',
+        "--what: unknown flag",
+        'Invalid value: "word": must be a flag',
+        '--feature-gates: A: Invalid value: "": must be true or false, as in Name=true',
+    ]
+
+
+def test_names_are_unique() -> None:
+    names = [flag.name for flag in FLAGS] + [flag.short for flag in FLAGS if flag.short and flag.short != flag.name]
+    assert len(names) == len(set(names))
+    gates = [gate.name for gate in GATES]
+    assert len(gates) == len(set(gates))
