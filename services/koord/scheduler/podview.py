@@ -53,20 +53,20 @@ class _Volume(msgspec.Struct, gc=False, rename="camel"):
     """A volume that may decide where its pod can run; those made of secrets, config or nothing never do."""
 
     name: str = ""
-    persistent_volume_claim: msgspec.Raw | None = None
-    csi: msgspec.Raw | None = None
-    gce_persistent_disk: msgspec.Raw | None = None
-    aws_elastic_block_store: msgspec.Raw | None = None
-    iscsi: msgspec.Raw | None = None
-    rbd: msgspec.Raw | None = None
-    azure_disk: msgspec.Raw | None = None
-    cinder: msgspec.Raw | None = None
-    vsphere_volume: msgspec.Raw | None = None
-    ephemeral: msgspec.Raw | None = None
+    persistent_volume_claim: msgspec.Raw = _ABSENT
+    csi: msgspec.Raw = _ABSENT
+    gce_persistent_disk: msgspec.Raw = _ABSENT
+    aws_elastic_block_store: msgspec.Raw = _ABSENT
+    iscsi: msgspec.Raw = _ABSENT
+    rbd: msgspec.Raw = _ABSENT
+    azure_disk: msgspec.Raw = _ABSENT
+    cinder: msgspec.Raw = _ABSENT
+    vsphere_volume: msgspec.Raw = _ABSENT
+    ephemeral: msgspec.Raw = _ABSENT
 
 
 _RAW_VOLUMES = tuple(field.encode_name.encode() for field in msgspec.structs.fields(_Volume)[1:-1])
-_PLAIN = (None,) * (len(_RAW_VOLUMES) + 1)
+_PLAIN = (_ABSENT,) * (len(_RAW_VOLUMES) + 1)
 
 
 def _volumes(items: list[_Volume], pod: str, uid: str) -> bytes:
@@ -78,9 +78,9 @@ def _volumes(items: list[_Volume], pod: str, uid: str) -> bytes:
         if values == _PLAIN:
             continue
         for name, raw in zip(_RAW_VOLUMES, values, strict=False):
-            if raw is not None:
+            if raw:
                 texts.append(b'{"%s":%s}' % (name, bytes(raw)))
-        if item.ephemeral is not None:
+        if item.ephemeral:
             claim = {"ephemeral": {"claimName": f"{pod}-{item.name}", "podUID": uid}}
             texts.append(msgspec.json.encode(claim))
     return b",".join(texts)
