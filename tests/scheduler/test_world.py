@@ -1,7 +1,7 @@
 """Books after arbitrary histories: what the columns and quotas say equals what the API shows plus what is planned."""
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -12,8 +12,11 @@ from koord.kube.meta import ObjectMeta
 from koord.kube.protocol.scheduler import BIND_SETTLED
 from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.kube.quotas import ElasticQuotaSpec
+from koord.scheduler.engine.cluster import NodeInfo
 from koord.scheduler.engine.placement import Placed
 from koord.scheduler.engine.resources import CPU, FIRST, PODS
+from koord.scheduler.framework.contract import AssignedPod, AssignPlugin, NodePlugin, PodRef, PreEnqueuePlugin
+from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.nodeview import NodeView
 from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.podview import PodView
@@ -26,12 +29,46 @@ GANG = {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator
 LABEL = "quota.scheduling.koordinator.sh/name"
 
 
+class Recorder(AssignPlugin, NodePlugin, PreEnqueuePlugin):
+    """Keeps what it is told, and holds that each is told once. Holds back pods whose name is in ``held``."""
+
+    name: ClassVar[str] = "Recorder"
+    pod_keys: ClassVar[tuple[str, ...]] = ("note",)
+    node_keys: ClassVar[tuple[str, ...]] = ("size",)
+    events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.NODE_LABEL,))
+
+    def __init__(self) -> None:
+        self.pods: dict[str, AssignedPod] = {}
+        self.nodes: dict[str, NodeInfo] = {}
+        self.held: set[str] = set()
+
+    def assigned(self, pod: AssignedPod) -> None:
+        assert pod.ref.uid not in self.pods
+        self.pods[pod.ref.uid] = pod
+
+    def unassigned(self, pod: AssignedPod) -> None:
+        assert self.pods.pop(pod.ref.uid) is pod
+
+    def node_set(self, row: int, node: NodeInfo) -> None:
+        if "bad" in node.annotations.get("size", ""):
+            raise ValueError(f"Node {node.name}: metadata.annotations[size]: must not be bad")
+        self.nodes[node.name] = node
+
+    def node_removed(self, row: int, name: str) -> None:
+        self.nodes.pop(name, None)
+
+    def pre_enqueue(self, pod: PodRef) -> str | None:
+        return "held" if pod.name in self.held else None
+
+
 class Story:
     """A world fed by hand, and the plain truth beside it."""
 
     def __init__(self) -> None:
-        self.bed = Bed()
+        self.recorder = Recorder()
+        self.bed = Bed(extra=[self.recorder])
         self.queue = SchedulingQueue(self.bed.profile.events)
+        self.deleting: list[str] = []
         self.quota = next(p for p in self.bed.profile.plugins if isinstance(p, ElasticQuota))
         self.ended: list[str] = []
         self.world = World(
@@ -47,6 +84,8 @@ class Story:
             on_gang_problem=lambda view, text: None,
             on_gated=lambda key, now: None,
             on_let_go=lambda key, uid: None,
+            on_deleting=lambda view: self.deleting.append(view.key),
+            clock=lambda: 1000.0 + self.now,
         )
         self.now = 0.0
         self.pods: dict[int, PodView] = {}
@@ -56,6 +95,7 @@ class Story:
             labels = {"quota.scheduling.koordinator.sh/parent": "org"} if name == "team" else {}
             meta = ObjectMeta(name=name, namespace="q", uid=name, labels=labels)
             self.world.apply_quota(None, QuotaObject(metadata=meta, spec=ElasticQuotaSpec(max={"cpu": "7"})))
+        self.world.events.take()
 
     def pod(self, number: int, generation: int, node: str = "", phase: str = "Pending", team: bool = True) -> None:
         uid = f"u{number}-{generation}"
@@ -97,10 +137,10 @@ class Story:
             pods = list(unit.pods.values())
             placed = []
             for pod in pods:
-                outcome = self.bed.engine.place_one(pod)
+                outcome = self.bed.engine.place_one(pod, 500.0 + self.now)
                 if isinstance(outcome, Placed):
                     placed.append(pod)
-                    self.planned[pod.uid] = (outcome.node, pod.class_.template.request["cpu"])
+                    self.planned[pod.uid] = (outcome.node, pod.class_.template.request.get("cpu", 0))
             self.world.planned(unit, placed)
             if unit.pods:
                 self.queue.reject(unit, ("NodeResourcesFit",), self.now)
@@ -139,6 +179,16 @@ class Story:
         assert not np.isnan(cluster.usage).any()
         assert self.quota.used("team").get("cpu", 0) == team
         assert self.quota.used("org").get("cpu", 0) == team
+        placed = {
+            view.metadata.uid: (view.spec.node_name or self.planned[view.metadata.uid][0], not view.spec.node_name)
+            for view in self.pods.values()
+            if not view.terminal and (view.spec.node_name or view.metadata.uid in self.planned)
+        }
+        told = self.recorder.pods
+        assert {uid: (pod.node, pod.planned) for uid, pod in told.items()} == placed
+        assert all(told[v.uid].ref.labels == v.metadata.labels for v in self.pods.values() if v.uid in told)
+        assert all(pod.since > 0 for pod in told.values() if not pod.planned)
+        assert self.recorder.nodes.keys() == self.nodes.keys()
         waiting = {uid for unit in self.queue.units.values() for uid in unit.pods}
         pending = {v.metadata.uid for v in self.pods.values() if not v.spec.node_name and not v.terminal}
         assert waiting == pending - self.planned.keys()
@@ -212,3 +262,136 @@ def test_a_settled_pod_is_not_tried_again_for_that() -> None:
     for annotations, parked in (({BIND_SETTLED: "1"}, True), ({BIND_SETTLED: "2"}, True), ({"x": "y"}, False)):
         shown(annotations)
         assert (story.queue.counts["unschedulable"] == 1) is parked, annotations
+
+
+BORN = "2026-03-02T09:00:00Z"
+BORN_S = 1772442000.0
+
+
+def shown(story: Story, old: PodView | None = None, *, spec: dict[str, Any] | None = None, **parts: Any) -> PodView:
+    """Pod ``d/p`` as the API shows it now, told to the world."""
+    meta: dict[str, Any] = {"name": "p", "namespace": "d", "uid": "u", **parts.pop("meta", {})}
+    body = {
+        "metadata": meta,
+        "spec": {"schedulerName": "koord-scheduler", "containers": [{"name": "c"}], **(spec or {})},
+        "status": {"phase": "Pending", **parts.pop("status", {})},
+    }
+    new = msgspec.json.decode(json.dumps(body).encode(), type=PodView)
+    story.world.apply_pod(old, new, story.now)
+    return new
+
+
+def test_a_pod_on_its_node_is_told_in_full_and_when_it_changes() -> None:
+    story = Story()
+    owner = {"kind": "DaemonSet", "name": "d", "controller": True}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": BORN}
+    ready = {"type": "Initialized", "status": "True", "lastTransitionTime": "2026-03-02T09:00:05Z"}
+    meta = {"labels": {"a": "1"}, "annotations": {"note": "x", "other": "1"}, "ownerReferences": [owner]}
+    spec = {"nodeName": "n0", "priority": 9000}
+    told = story.recorder.pods
+    first = shown(story, spec=spec, meta=meta, status={"conditions": [scheduled]})
+    pod = told["u"]
+    assert (pod.node, pod.priority, pod.since, pod.initialized, pod.started) == ("n0", 9000, BORN_S, 0.0, 0.0)
+    assert (pod.owner, pod.terminating, pod.planned) == ("DaemonSet", False, False)
+    assert list(story.world.events) == [ClusterEvent.POD_ASSIGNED]
+    assert story.world.events.take() == {ClusterEvent.POD_ASSIGNED: (pod,)}
+
+    status = {"conditions": [ready, scheduled], "startTime": "2026-03-02T09:00:01Z", "phase": "Running"}
+    second = shown(story, first, spec=spec, meta=meta, status=status)
+    assert (told["u"].initialized, told["u"].started) == (BORN_S + 5, BORN_S + 1)
+    # An annotation that no plugin reads, or a message of a condition that is not kept, changes nothing.
+    before = told["u"]
+    third = shown(story, second, spec=spec, meta={**meta, "annotations": {"note": "x", "other": "2"}}, status=status)
+    assert told["u"] is before
+    assert not story.world.events
+    fourth = shown(story, third, spec=spec, meta={**meta, "annotations": {"note": "y"}}, status=status)
+    assert told["u"].ref.annotations == {"note": "y"}
+    relabelled = {**meta, "labels": {"a": "2"}}
+    before = told["u"]
+    fifth = shown(story, fourth, spec=spec, meta=relabelled, status=status)
+    happened = story.world.events.take()
+    assert happened[ClusterEvent.POD_LABEL] == (told["u"],)
+    assert happened[ClusterEvent.POD_DELETE] == (before,)
+    going = {**relabelled, "deletionTimestamp": BORN}
+    shown(story, fifth, spec=spec, meta=going, status=status)
+    assert told["u"].terminating
+    last = told["u"]
+    story.world.apply_pod(fifth, None, story.now)
+    assert told == {}
+    assert story.world.events.take() == {ClusterEvent.POD_DELETE: (last,)}
+
+
+def test_a_planned_pod_counts_from_its_planning_until_it_is_seen_bound() -> None:
+    story = Story()
+    story.node("n0", 4)
+    first = shown(story, meta={"annotations": {"note": "x"}})
+    story.plan()
+    planned = story.recorder.pods["u"]
+    assert (planned.node, planned.planned, planned.since) == ("n0", True, 500.0)
+    status = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": BORN}]}
+    shown(story, first, spec={"nodeName": "n0"}, meta={"annotations": {"note": "given"}}, status=status)
+    bound = story.recorder.pods["u"]
+    assert (bound.node, bound.planned, bound.since, bound.ref.annotations) == ("n0", False, BORN_S, {"note": "given"})
+
+
+def test_a_node_has_only_the_annotations_that_are_read_and_says_once_what_is_not_valid() -> None:
+    story = Story()
+
+    def node(annotations: dict[str, str], labels: dict[str, str] | None = None) -> tuple[str, ...]:
+        body = {
+            "metadata": {"name": "n", "annotations": annotations, "labels": labels or {}},
+            "status": {"allocatable": {"cpu": "4"}},
+        }
+        new = msgspec.convert(body, NodeView)
+        problems = story.world.apply_node(story.nodes.get("n"), new)
+        story.nodes["n"] = new
+        return problems
+
+    assert node({"size": "1", "heartbeat": "1"}) == ()
+    assert list(story.world.events.take()) == [ClusterEvent.NODE_ADD]
+    assert story.recorder.nodes["n"].annotations == {"size": "1"}
+    assert node({"size": "1", "heartbeat": "2"}) == ()
+    assert not story.world.events
+    bad = "Node n: metadata.annotations[size]: must not be bad"
+    assert node({"size": "bad"}) == (bad,)
+    assert list(story.world.events.take()) == [ClusterEvent.NODE_ANNOTATION]
+    assert node({"size": "bad"}, {"zone": "a"}) == ()
+    assert story.recorder.nodes["n"].annotations == {"size": "1"}
+    assert node({"size": "2"}) == ()
+    assert node({"size": "bad"}) == (bad,)
+    reserved = {"node.koordinator.sh/reservation": "{"}
+    [problem] = node({"size": "2", **reserved})
+    assert "node.koordinator.sh/reservation" in problem
+    assert node({"size": "2", **reserved}, {"zone": "b"}) == ()
+    row = story.bed.cluster.index.find("n")
+    assert node({"size": "2", "node.koordinator.sh/reservation": '{"resources":{"cpu":"1"}}'}) == ()
+    assert story.bed.cluster.allocatable[FIRST + CPU, row] == 3000
+
+
+def test_what_is_held_back_is_asked_again_when_its_plugin_waits_for_that() -> None:
+    story = Story()
+    story.recorder.held = {"p"}
+    shown(story)
+    assert story.queue.counts["gated"] == 1
+    story.world.events.add(ClusterEvent.NODE_LABEL)
+    story.world.wake(1.0)
+    assert story.queue.counts["gated"] == 1
+    story.recorder.held.clear()
+    story.world.events.add(ClusterEvent.NODE_TAINT)
+    story.world.wake(2.0)
+    assert story.queue.counts["gated"] == 1
+    story.world.events.add(ClusterEvent.NODE_LABEL)
+    story.world.wake(3.0)
+    [unit] = story.queue.pop(1, 3.0)
+    assert list(unit.pods) == ["u"]
+    assert story.queue.incoming[("active", "NodeUpdateNodeLabel")] == 1
+
+
+def test_a_pod_that_is_being_deleted_leaves_the_queue_and_says_so() -> None:
+    story = Story()
+    first = shown(story)
+    going = shown(story, first, meta={"deletionTimestamp": BORN})
+    assert story.deleting == ["d/p"]
+    assert not story.queue.units
+    shown(story, going, meta={"deletionTimestamp": BORN, "labels": {"x": "y"}})
+    assert story.deleting == ["d/p"]

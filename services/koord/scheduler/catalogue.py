@@ -1,7 +1,6 @@
 """From pods to scheduling classes and footprints, each made once and shared while somebody uses it."""
 
-from collections.abc import Callable, Hashable, Mapping
-from typing import Literal
+from collections.abc import Hashable, Mapping
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from msgspec.structs import replace
@@ -16,12 +15,9 @@ from koord.scheduler.engine.resources import Footprint
 from koord.scheduler.framework.contract import AssignedPod, PodRef, Template
 from koord.scheduler.framework.profile import Profile
 from koord.scheduler.podview import PodShape, PodShapeError, PodView
+from koord.scheduler.transformers.pods import NEVER, PodGates, pod_priority, preemption_policy, transform_spec
 
 _NOTHING: Mapping[str, str] = {}
-
-
-def _as_is(spec: PodSpec, replaced: str) -> PodSpec:
-    return spec
 
 
 class _Prepared:
@@ -29,10 +25,10 @@ class _Prepared:
 
     __slots__ = ("failure", "footprint", "spec")
 
-    def __init__(self, shape: PodShape, cluster: Cluster, transform: Callable[[PodSpec, str], PodSpec]) -> None:
+    def __init__(self, shape: PodShape, cluster: Cluster, gates: PodGates) -> None:
         self.failure = ""
         try:
-            self.spec = transform(shape.spec, shape.replace)
+            self.spec = transform_spec(shape.spec, shape.replace, gates)
             self.footprint = cluster.footprint(pod_request(self.spec), nonzero_request(self.spec))
         except ValueError as error:
             self.failure = str(error)
@@ -41,8 +37,7 @@ class _Prepared:
 class Catalogue:
     """The classes of one cluster: pods under the name of one of ``others`` have that profile, all others ``profile``.
 
-    ``transform`` is applied to each spec once, with the pod's ``replace-resources`` annotation; ValueError names what
-    is wrong. Plugins see its result.
+    Plugins see specs as the transformers (``gates``) leave them, each transformed once.
     """
 
     def __init__(
@@ -51,16 +46,12 @@ class Catalogue:
         profile: Profile,
         others: Mapping[str, Profile] | None = None,
         *,
-        transform: Callable[[PodSpec, str], PodSpec] = _as_is,
-        priority_of: Callable[[PodView], int] | None = None,
-        preemption_of: Callable[[PodView], str] | None = None,
+        gates: PodGates | None = None,
     ) -> None:
         self._cluster = cluster
         self._profile = profile
         self._others = dict(others or {})
-        self._transform = transform
-        self._priority_of = priority_of or _priority
-        self._preemption_of = preemption_of or _preemption
+        self._gates = gates or PodGates()
         self._prepared: WeakKeyDictionary[PodShape, _Prepared] = WeakKeyDictionary()
         self._classes: WeakValueDictionary[Hashable, SchedulingClass] = WeakValueDictionary()
         self._plugins = tuple(dict.fromkeys(plugin for each in self.profiles for plugin in each.plugins))
@@ -78,7 +69,7 @@ class Catalogue:
 
     def pod(self, view: PodView) -> PodInfo:
         """A pod ready to be placed; PodShapeError names what is wrong with its spec."""
-        priority, owner = self._priority_of(view), view.owner
+        priority, owner = self._priority(view), view.owner
         return PodInfo(_ref(view), self._class(view, priority, owner), priority, owner)
 
     def renewed(self, pod: PodInfo) -> PodInfo:
@@ -105,7 +96,7 @@ class Catalogue:
             prepared.spec,
             prepared.footprint,
             node,
-            self._priority_of(view),
+            self._priority(view),
             view.true_since("PodScheduled"),
             view.true_since("Initialized"),
             view.started,
@@ -115,7 +106,7 @@ class Catalogue:
 
     def class_of(self, view: PodView) -> SchedulingClass:
         """The class of a pod."""
-        return self._class(view, self._priority_of(view), view.owner)
+        return self._class(view, self._priority(view), view.owner)
 
     def _class(self, view: PodView, priority: int, owner: str) -> SchedulingClass:
         shape, meta = view.shape, view.metadata
@@ -130,7 +121,7 @@ class Catalogue:
         if labels or annotations:
             values = tuple([labels.get(key) or annotations.get(key) for key in keys])
         images = view.images if self._images[id(profile)] else ()
-        preemption = self._preemption_of(view)
+        preemption = NEVER if preemption_policy(view.spec.preemption_policy, labels, self._gates) == NEVER else ""
         selected = self._cluster.pod_labels.of(labels)
         key = (id(profile), meta.namespace, shape, priority, owner, preemption, images, values, selected)
         found = self._classes.get(key)
@@ -147,10 +138,13 @@ class Catalogue:
             found = self._classes[key] = SchedulingClass(key, template, profile)
         return found
 
+    def _priority(self, view: PodView) -> int:
+        return pod_priority(view.spec.priority, view.metadata.labels, self._gates)
+
     def _of(self, shape: PodShape) -> _Prepared:
         found = self._prepared.get(shape)
         if found is None:
-            found = self._prepared[shape] = _Prepared(shape, self._cluster, self._transform)
+            found = self._prepared[shape] = _Prepared(shape, self._cluster, self._gates)
             if not found.failure:
                 for plugin in self._plugins:
                     self._cluster.pod_labels.add(plugin.label_keys(found.spec))
@@ -166,15 +160,6 @@ def _ref(view: PodView) -> PodRef:
     meta = view.metadata
     gates = tuple([gate.name for gate in view.spec.scheduling_gates]) if view.spec.scheduling_gates else ()
     return PodRef(meta.uid, meta.namespace, meta.name, meta.labels, meta.annotations, gates)
-
-
-def _priority(view: PodView) -> int:
-    return view.spec.priority or 0
-
-
-def _preemption(view: PodView) -> Literal["", "Never"]:
-    """What says nothing is as what says the default."""
-    return "Never" if view.spec.preemption_policy == "Never" else ""
 
 
 def _completed(spec: PodSpec, priority: int, preemption: str, images: tuple[str, ...]) -> PodSpec:

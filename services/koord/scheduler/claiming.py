@@ -84,7 +84,7 @@ class Claims:
             check_parents=quota is None or quota.settings.check_parents,
             preemptible=is_preemptible(ref.labels),
         )
-        return Member(ref.uid, ref.namespace, ref.name, placed.node, takes)
+        return Member(ref.uid, ref.namespace, ref.name, placed.node, (*takes, *placed.takes) if placed.takes else takes)
 
     def flight(self, planned: Planned, request: ClaimRequest, answer: ClaimAnswer, trace: TraceContext) -> Flight:
         """An accepted claim."""
@@ -106,6 +106,8 @@ class Claims:
             ref = pod.ref
             own = ref.annotations.get(TRACEPARENT, "") if ref.annotations else ""
             annotations = shared if own else {**shared, TRACEPARENT: traceparent}
+            if placed.annotations:
+                annotations = {**placed.annotations, **annotations}
             gang = self._book.of(ref.uid) if flight.group else None
             if gang is not None:
                 per_gang[gang.ref.id] = gang

@@ -28,6 +28,7 @@ from koord.telemetry.spans import Spans
 
 WINDOW = 4
 WAKE_EVERY_S = 0.02
+TICK_EVERY_S = 1.0
 COMPANY = 8
 GATHER_S = 0.04
 """From 200 pods a second on they are planned and claimed about eight at a time, which costs less per pod."""
@@ -85,6 +86,7 @@ class Driver:
         self._window = asyncio.Semaphore(WINDOW)
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_wake = 0.0
+        self._next_tick = 0.0
         self._gathering = Gathering(COMPANY, GATHER_S)
 
     # The loop -------------------------------------------------------------------------------------------------------
@@ -167,11 +169,14 @@ class Driver:
         world.dissolved.clear()
         self._binds.complete_waiting(world.touched)
         world.touched.clear()
-        events = self._world.events
-        if events and now >= self._next_wake:
+        if now >= self._next_tick:
+            self._next_tick = now + TICK_EVERY_S
+            for event in world.engine.tick(time.time()):
+                world.events.add(event)
+        if world.events and now >= self._next_wake:
             self._next_wake = now + WAKE_EVERY_S
-            self._queue.wake(events, now)
-            events.clear()
+            world.wake(now)
+        world.freshen()
 
     def _claimed(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, time
 
 from koord.contracts.gang import GangEvent
 from koord.scheduler import metrics
@@ -77,8 +77,9 @@ class Planner:
             return stop
         outcomes: list[Outcome] = []
         done = 0
+        wall = time()
         while done < len(pods):
-            done += self._engine.place(pods[done:] if done else pods, outcomes, until=until)
+            done += self._engine.place(pods[done:] if done else pods, outcomes, until=until, now=wall)
             if perf_counter() >= until:
                 break
         now = monotonic()
@@ -107,10 +108,10 @@ class Planner:
             self._world.gated(unit.key, now)
             return None
         planning = GroupPlanning(self._engine, book, gang, pods)
-        finished = planning.step(perf_counter() + SLICE_S)
+        finished = planning.step(perf_counter() + SLICE_S, time())
         while not finished:
             await asyncio.sleep(0)  # a member that goes meanwhile is noticed when the claim is answered
-            finished = planning.step(perf_counter() + SLICE_S)
+            finished = planning.step(perf_counter() + SLICE_S, time())
         plan = planning.result()
         if plan.placed:
             for pod, diagnosis in plan.failed:

@@ -43,18 +43,20 @@ from koord.scheduler.framework.profile import ProfileError
 from koord.scheduler.gang.news import GangNews
 from koord.scheduler.gang.partial import PartialGangs
 from koord.scheduler.gang.podgroups import PodGroupController
-from koord.scheduler.nodeview import NodeView
+from koord.scheduler.nodeview import ImagesNodeView, NodeView
 from koord.scheduler.notices import Notices
 from koord.scheduler.outgoing import Outgoing
 from koord.scheduler.planning import Planner
 from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.podview import PodView
+from koord.scheduler.queueing.hints import Hints
 from koord.scheduler.queueing.queue import SchedulingQueue, Unit
 from koord.scheduler.retiring import Retiring
 from koord.scheduler.settings import SchedulerSettings
 from koord.scheduler.sharing import Share
 from koord.scheduler.standing import watch_seat
 from koord.scheduler.upkeep import Upkeep
+from koord.scheduler.watching import Watching
 from koord.scheduler.world import World
 
 
@@ -74,13 +76,15 @@ class SchedulerService:
         quota = next((plugin for plugin in profile.plugins if isinstance(plugin, ElasticQuota)), None)
         if quota is not None:
             quota.tree.default = not host.common.disable_default_quota
-        self._queue = SchedulingQueue(profile.events, settings.queue)
+        hints = Hints(self._engine.profiles)
+        self._queue = SchedulingQueue(hints.events, settings.queue, hints)
         self._publisher = DecisionPublisher(bus, "scheduler")
         self._pods = StateCache(bus, PODS, PodView, self._on_pod, on_bad=self._on_bad_pod)
-        self._nodes = StateCache(bus, NODES, NodeView, self._on_node, on_bad=self._on_bad)
+        images = any(plugin.reads_images for plugin in self._engine.plugins)
+        node_view = ImagesNodeView if images else NodeView
+        self._nodes: StateCache[NodeView] = StateCache(bus, NODES, node_view, self._on_node, on_bad=self._on_bad)
         self._quotas = StateCache(bus, ELASTIC_QUOTAS, QuotaObject, self._on_quota, on_bad=self._on_bad)
         self._groups = StateCache(bus, POD_GROUPS, PodGroup, self._on_pod_group, on_bad=self._on_bad_pod_group)
-        self._caches: tuple[StateCache[Any], ...] = (self._nodes, self._quotas, self._groups, self._pods)
         self._runtimes = LastValues(
             bus,
             bus.subjects.quota_stream,
@@ -97,7 +101,7 @@ class SchedulerService:
         self._outgoing = Outgoing(bus, self._publisher, self._notices, self._news, host.spans, host.log)
         self._world = World(
             self._engine,
-            Catalogue(cluster, profile),
+            Catalogue(cluster, profile, gates=settings.transformers),
             self._queue,
             coscheduling,
             quota,
@@ -108,6 +112,23 @@ class SchedulerService:
             on_gang_problem=self._on_gang_problem,
             on_gated=self._news.gated,
             on_let_go=self._news.let_go,
+            on_deleting=self._on_deleting,
+        )
+        self._watching = Watching(
+            bus,
+            self._engine.profiles,
+            self._world.events,
+            self._notices,
+            host.log,
+            on_error=self._engine.errors.append,
+            kick=self._kick,
+        )
+        self._caches: tuple[StateCache[Any], ...] = (
+            self._nodes,
+            self._quotas,
+            self._groups,
+            *self._watching.caches,
+            self._pods,
         )
         self._binds = Binds(
             self._world,
@@ -222,13 +243,16 @@ class SchedulerService:
             self._driver.kick()
 
     def _on_node(self, change: Change[NodeView]) -> None:
+        problems: tuple[str, ...]
         try:
-            self._world.apply_node(change.old, change.new)
+            problems = self._world.apply_node(change.old, change.new)
         except ValueError as error:
-            self._log.warning("a node is not valid, its last good version stays", node=change.key, error=str(error))
+            problems = (str(error),)
+        for text in problems:
+            self._log.warning("a node is not valid, what was known of it stays", node=change.key, error=text)
             if change.new is not None:
                 target = ObjectRef(NODES.token, "", change.key, change.new.metadata.uid)
-                self._notices.warn(target, "Node", "InvalidNode", str(error))
+                self._notices.warn(target, "Node", "InvalidNode", text)
         self._kick_on_events()
 
     def _on_quota(self, change: Change[QuotaObject]) -> None:
@@ -324,6 +348,11 @@ class SchedulerService:
         meta = view.metadata
         self._log.warning("a pod cannot be scheduled as written", pod=view.key, error=message)
         self._notices.failed(meta.uid, meta.namespace, meta.name, message, time.monotonic(), error=True)
+
+    def _on_deleting(self, view: PodView) -> None:
+        meta = view.metadata
+        target = ObjectRef(PODS.token, meta.namespace, meta.name, meta.uid)
+        self._notices.warn(target, "Pod", "FailedScheduling", f"skip schedule deleting pod: {view.key}")
 
     def _on_gang_problem(self, view: PodView, message: str) -> None:
         meta = view.metadata

@@ -12,6 +12,7 @@ from koord.scheduler.plugins.elasticquota import ElasticQuotaSettings
 from koord.scheduler.plugins.fit import FitSettings
 from koord.scheduler.plugins.profile import default_profile
 from koord.scheduler.queueing.queue import QueueSettings
+from koord.scheduler.transformers.pods import PodGates
 
 
 class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,6 +29,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     Whose pods are served is a common setting (``scheduler_names``). ``batch``: pods planned before they are claimed.
     ``seed`` fixes how ties between nodes break. ``percentage_of_nodes_to_score`` is accepted and has no effect: all
     nodes are always scored. ``scheduled_events``: whether a Scheduled event is recorded for every pod.
+    ``transformers``: what may be changed of a pod before anybody looks at it.
     """
 
     batch: int = 512
@@ -40,6 +42,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     balanced: BalancedSettings = BalancedSettings()
     quota: ElasticQuotaSettings = ElasticQuotaSettings()
     coscheduling: GangSettings = GangSettings()
+    transformers: PodGates = PodGates()
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch <= 4096:

@@ -4,30 +4,47 @@ A pod is *foreign* (another scheduler's or not yet ours), *pending* (ours to pla
 or bind under way) or *bound*. Every pod with a node counts, whoever put it there.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
 
 from koord.contracts.quota import QuotaRuntime
 from koord.kube.groups import PodGroup
+from koord.kube.protocol.nodekeys import RESERVATION
 from koord.kube.protocol.scheduler import BIND_SETTLED, scheduler_name
 from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.scheduler.catalogue import Catalogue
+from koord.scheduler.engine.cluster import NodeChange
 from koord.scheduler.engine.placement import Engine, PodInfo
 from koord.scheduler.framework.contract import AssignedPod, PodRef
 from koord.scheduler.framework.events import ClusterEvent
-from koord.scheduler.gang.book import Gang, GangBook
+from koord.scheduler.framework.happenings import Happenings
+from koord.scheduler.gang.book import GangBook
 from koord.scheduler.nodeview import NodeView
 from koord.scheduler.plugins.coscheduling import Coscheduling
 from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.podview import PodShapeError, PodView
 from koord.scheduler.queueing.queue import SchedulingQueue, Unit
+from koord.scheduler.transformers.nodes import transform_node
+from koord.scheduler.waiting import Waiting, group_key
 
-GANG = "gang:"
-_GANGS_ONLY = frozenset((Coscheduling.name,))
+_NODE_EVENTS = (
+    ("allocatable", ClusterEvent.NODE_ALLOCATABLE),
+    ("labels", ClusterEvent.NODE_LABEL),
+    ("taints", ClusterEvent.NODE_TAINT),
+    ("annotations", ClusterEvent.NODE_ANNOTATION),
+)
+
+
+def _ignored(pod: PodView) -> None:
+    """Nobody wants to know."""
 
 
 class World:
     """Applies changes. What it cannot do itself it tells: ``on_bound(pod)``, ``on_ended(uid)``, ``on_invalid``,
-    ``on_gated(unit key, now)`` and ``on_let_go(unit key, uid)`` of gangs."""
+    ``on_deleting`` (a pod that was to be placed is), ``on_gated(unit key, now)`` and ``on_let_go(unit key, uid)`` of
+    gangs. ``clock`` tells the time of day, for pods whose condition does not say since when they have their node."""
 
     def __init__(
         self,
@@ -44,30 +61,42 @@ class World:
         on_gang_problem: Callable[[PodView, str], None],
         on_gated: Callable[[str, float], None],
         on_let_go: Callable[[str, str], None],
+        on_deleting: Callable[[PodView], None] = _ignored,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.engine = engine
         self.catalogue = catalogue
         self.queue = queue
         self.book: GangBook = coscheduling.book
         self.quota = quota
-        self.events: set[ClusterEvent] = set()
+        self.events = Happenings()
         self.pending: dict[str, PodInfo] = {}
         """Pods that are ours to place and have no node in the API yet, planned ones included."""
         self.invalid: dict[str, str] = {}
-        self.touched: set[str] = set()
-        """Gang groups whose members or rules changed: what they hold may be enough now."""
-        self.dissolved: set[str] = set()
-        """Gang groups that are no more: what they hold goes back."""
+        self.waiting = Waiting(
+            queue, coscheduling, engine.profiles, self.pending, on_gated=on_gated, on_let_go=on_let_go
+        )
         self._names = names
-        self._unit_of: dict[str, str] = {}
-        self._pre_enqueue = [plugin for plugin in engine.profile.pre_enqueue if plugin is not coscheduling]
-        self._gangs_on = coscheduling in engine.profile.plugins
+        self._node_keys = {RESERVATION, *(key for profile in engine.profiles for key in profile.node_keys)}
+        self._pod_keys = tuple({key for profile in engine.profiles for key in profile.pod_keys})
+        self._node_problems: dict[str, tuple[str, ...]] = {}
+        self._labels_version = engine.cluster.pod_labels.version
         self._on_bound = on_bound
         self._on_ended = on_ended
         self._on_invalid = on_invalid
         self._on_gang_problem = on_gang_problem
-        self._on_gated = on_gated
-        self._on_let_go = on_let_go
+        self._on_deleting = on_deleting
+        self._clock = clock
+
+    @property
+    def touched(self) -> set[str]:
+        """Gang groups whose members or rules changed: what they hold may be enough now."""
+        return self.waiting.touched
+
+    @property
+    def dissolved(self) -> set[str]:
+        """Gang groups that are no more: what they hold goes back."""
+        return self.waiting.dissolved
 
     # Pods -----------------------------------------------------------------------------------------------------------
 
@@ -93,6 +122,8 @@ class World:
         elif new.metadata.deletion_timestamp is not None or not self.ours(new):
             if uid in self.pending or uid in self.invalid:
                 self._leave(uid, now)
+                if new.metadata.deletion_timestamp is not None:
+                    self._on_deleting(new)
         else:
             self._wait(old, new, now)
 
@@ -101,43 +132,66 @@ class World:
         return scheduler_name(pod.metadata.labels, pod.spec.scheduler_name) in self._names
 
     def _bound(self, old: PodView | None, pod: PodView, now: float) -> None:
-        uid, shape, node = pod.metadata.uid, pod.shape, pod.spec.node_name
-        assert shape is not None, "a decoded pod has a shape"
+        uid, node = pod.metadata.uid, pod.spec.node_name
+        before = self.engine.counted(uid)
+        ours = uid in self.pending
+        known = before is not None and before.node == node and not ours
+        if known and old is not None and old.spec.node_name == node and not self._counts_anew(old, pod):
+            return
         try:
-            footprint = self.catalogue.footprint(shape)
+            counted = self.catalogue.assigned(pod, node)
         except PodShapeError as error:
             self._on_invalid(pod, str(error))
             return
-        cluster = self.engine.cluster
-        slot = cluster.pods.get(uid)
-        relabelled = old is not None and old.metadata.labels != pod.metadata.labels
-        if slot is not None and slot.node == node and slot.footprint is footprint and uid not in self.pending:
-            if relabelled:
-                self.engine.count(AssignedPod(_ref(pod), shape.spec, footprint, node, pod.spec.priority or 0))
-                self.events.add(ClusterEvent.POD_DELETE)
+        if not counted.since:
+            since = before.since if before is not None else self._clock()
+            counted = msgspec.structs.replace(counted, since=since)
+        self.engine.count(counted)
+        if known:
+            assert before is not None, "known"
+            self._changed_on_node(before, counted)
             return
-        ref = _ref(pod)
-        if slot is None or slot.footprint is not footprint or slot.node != node or relabelled:
-            self.engine.count(AssignedPod(ref, shape.spec, footprint, node, pod.spec.priority or 0))
         self.engine.confirm(uid)
         self.invalid.pop(uid, None)
         if self.pending.pop(uid, None) is not None:
-            self._drop_from_unit(uid)
-        if self._gangs_on:
-            gang = self.book.add(ref, bound=True)
+            self.waiting.drop(uid)
+        if self.waiting.gangs_on:
+            gang = self.book.add(counted.ref, bound=True)
             if gang is not None:
-                self._review(gang, now)
-        self.events.add(ClusterEvent.POD_ASSIGNED)
+                self.waiting.review(gang, now)
+        if before is not None and before.node != node:
+            self.events.add(ClusterEvent.POD_DELETE, before)
+        self.events.add(ClusterEvent.POD_ASSIGNED, counted)
         self._on_bound(pod)
+
+    def _counts_anew(self, old: PodView, new: PodView) -> bool:
+        """Whether an update of a pod on its node changes anything that is kept of it."""
+        return (
+            old.shape is not new.shape
+            or old.metadata.labels != new.metadata.labels
+            or old.status.conditions != new.status.conditions
+            or old.status.start_time != new.status.start_time
+            or old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+            or old.spec.priority != new.spec.priority
+            or _differ_in(self._pod_keys, old.metadata.annotations, new.metadata.annotations)
+        )
+
+    def _changed_on_node(self, before: AssignedPod, counted: AssignedPod) -> None:
+        """It may have left some room, or a quota, to others, or it is another kind of neighbour now."""
+        relabelled = before.ref.labels != counted.ref.labels
+        if relabelled:
+            self.events.add(ClusterEvent.POD_LABEL, counted)
+        if relabelled or before.footprint is not counted.footprint:
+            self.events.add(ClusterEvent.POD_DELETE, before)
 
     def _end(self, pod: PodView, now: float, *, exists: bool = False) -> None:
         """Deleted, terminal (``exists``) or replaced: everything it held is free."""
         uid = pod.metadata.uid
-        slot = self.engine.cluster.pods.get(uid)
-        if slot is not None:
+        before = self.engine.counted(uid)
+        if before is not None:
             if not self.engine.forget(uid):
                 self.engine.uncount(uid)
-            self.events.add(ClusterEvent.POD_DELETE)
+            self.events.add(ClusterEvent.POD_DELETE, before)
         self._leave(uid, now, _ref(pod) if exists and pod.spec.node_name else None)
         self._on_ended(uid)
 
@@ -145,12 +199,12 @@ class World:
         """``ended``: the pod ran and still exists; it stays a member of its gang, as one that was bound."""
         self.pending.pop(uid, None)
         self.invalid.pop(uid, None)
-        self._drop_from_unit(uid)
-        if not self._gangs_on:
+        self.waiting.drop(uid)
+        if not self.waiting.gangs_on:
             return
         gang = self.book.remove(uid) if ended is None else self.book.add(ended, bound=True)
         if gang is not None:
-            self._review(gang, now)
+            self.waiting.review(gang, now)
 
     def _wait(self, old: PodView | None, new: PodView, now: float) -> None:
         """A pod to place: new, changed, or back from a plan."""
@@ -167,7 +221,7 @@ class World:
             return
         self.invalid.pop(uid, None)
         self.pending[uid] = pod
-        if before is None and self._gangs_on:
+        if before is None and self.waiting.in_gang(pod):
             known = self.book.of(uid) is not None
             gang = self.book.add(pod.ref, bound=False)
             if gang is not None and not known and gang.members == 1:
@@ -177,128 +231,95 @@ class World:
 
     def _renew(self, new: PodView) -> None:
         """A planned pod changed: should it come back, it comes back as it is now."""
-        uid = new.metadata.uid
         try:
-            pod = self.pending[uid] = self.catalogue.pod(new)
+            pod = self.catalogue.pod(new)
         except PodShapeError:
             return
-        counted = self.engine.counted(uid)
+        counted = self.engine.counted(pod.uid)
         if counted is not None:
             self.engine.count(pod.planned(counted.node, counted.since))
-        unit = self.unit_of(uid)
-        if unit is not None and uid in unit.pods:
-            unit.pods[uid] = pod
+        self.waiting.replace(pod)
+
+    def freshen(self) -> None:
+        """More labels tell pods apart since some pod selects by them: put pending pods into the classes they have now.
+
+        What is parked stays where it is parked, with pods of its former class.
+        """
+        version = self.engine.cluster.pod_labels.version
+        if version == self._labels_version:
+            return
+        self._labels_version = version
+        for pod in list(self.pending.values()):
+            renewed = self.catalogue.renewed(pod)
+            if renewed is not pod:
+                self.waiting.replace(renewed)
 
     # Queue ----------------------------------------------------------------------------------------------------------
 
     def enqueue(self, pod: PodInfo, now: float, event: str) -> None:
         """Put a pending pod where it belongs: gated, alone in the queue, or with its gang group."""
-        self._drop_from_unit(pod.uid)
-        held = self._held(pod)
-        gang = self.book.of(pod.uid) if self._gangs_on else None
-        if held is not None or gang is None:
-            unit = self.queue.unit(pod.uid, "", now)
-            unit.pods[pod.uid] = pod
-            self._unit_of[pod.uid] = unit.key
-            if held is not None:
-                unit.message = held
-                self.queue.gate(unit)
-            else:
-                self.queue.activate(unit, now, event)
-        else:
-            unit = self.queue.unit(GANG + _group_key(gang), gang.ref.group_id, now)
-            unit.pods[pod.uid] = pod
-            self._unit_of[pod.uid] = unit.key
-            if unit.state in ("new", "gated"):
-                self._review(gang, now)
-            else:
-                self._regate(unit, pod, now)
+        self.waiting.enqueue(pod, now, event)
 
     def put_back(self, pods: Iterable[PodInfo], now: float) -> None:
         """Planned pods are pending again (their claim or bind failed, or the gang waited too long)."""
-        for pod in pods:
-            current = self.pending.get(pod.uid)
-            if current is not None:
-                self.book.unplan(pod.uid)
-                self.enqueue(current, now, "ScheduleAttemptFailure")
+        self.waiting.put_back(pods, now)
 
     def planned(self, unit: Unit, pods: Iterable[PodInfo]) -> None:
         """Pods of ``unit`` are claimed: they leave the unit."""
-        for pod in pods:
-            unit.pods.pop(pod.uid, None)
-            self._unit_of.pop(pod.uid, None)
-            if unit.group:
-                self.book.plan(pod.uid)
+        self.waiting.planned(unit, pods)
 
     def gated(self, key: str, now: float) -> None:
         """A gang's unit was held back while it was tried."""
-        self._on_gated(key, now)
+        self.waiting.gated(key, now)
 
     def unit_of(self, uid: str) -> Unit | None:
         """The unit a pending pod waits in."""
-        key = self._unit_of.get(uid)
-        return None if key is None else self.queue.units.get(key)
+        return self.waiting.unit_of(uid)
 
-    def _held(self, pod: PodInfo) -> str | None:
-        for plugin in self._pre_enqueue:
-            text = plugin.pre_enqueue(pod.ref)
-            if text is not None:
-                return text
-        return None
-
-    def _regate(self, unit: Unit, pod: PodInfo, now: float) -> None:
-        """A member joined or left: may the group be tried (again)?"""
-        text = self.book.hold(pod.ref)
-        if text is not None:
-            unit.message = text
-            self.queue.gate(unit)
-            self._on_gated(unit.key, now)
-        else:
-            self._on_let_go(unit.key, pod.uid)
-            self.queue.activate(unit, now, ClusterEvent.GANG_CHANGE.value)
-
-    def _review(self, gang: Gang, now: float) -> None:
-        """The gang changed: gate or activate the units of its group (one, unless members list different groups)."""
-        self._review_units({_group_key(gang), *map(_group_key, self.book.related(gang.ref.id))}, now)
-
-    def _review_units(self, groups: Iterable[str], now: float, *, rules: bool = False) -> None:
-        """``rules``: it is not only members that changed, so whoever was refused may be lucky."""
-        for group_id in groups:
-            self.touched.add(group_id)
-            unit = self.queue.units.get(GANG + group_id)
-            if unit is None or not unit.pods:
-                continue
-            pod = next(iter(unit.pods.values()))
-            alone = unit.state == "unschedulable" and unit.rejecters == _GANGS_ONLY
-            if rules or alone or unit.state in ("gated", "new") or self.book.hold(pod.ref) is not None:
-                self._regate(unit, pod, now)
-
-    def _drop_from_unit(self, uid: str) -> None:
-        key = self._unit_of.pop(uid, None)
-        unit = None if key is None else self.queue.units.get(key)
-        if unit is not None:
-            unit.pods.pop(uid, None)
-            if not unit.pods and unit.state != "inflight":
-                self.queue.remove(unit.key)
+    def wake(self, now: float) -> None:
+        """Tell the queue, and whoever is gated, what happened since the last time."""
+        happened = self.events.take()
+        self.queue.wake(happened, now)
+        self.waiting.recheck(happened, now)
 
     # Nodes, quotas, PodGroups ---------------------------------------------------------------------------------------
 
-    def apply_node(self, old: NodeView | None, new: NodeView | None) -> None:
-        """A node came, changed or went. QuantityError names a bad amount; the last good version stays."""
+    def apply_node(self, old: NodeView | None, new: NodeView | None) -> tuple[str, ...]:
+        """A node came, changed or went. QuantityError names a bad amount; the last good version stays.
+
+        Answers what else of it is not valid and does not count, if that was not answered before.
+        """
         if new is None:
             if old is not None:
-                self.engine.remove_node(old.metadata.name)
-            return
-        change = self.engine.set_node(new.info())
+                self._remove_node(old.metadata.name)
+            return ()
+        info, problems = transform_node(new.info(self._node_keys))
+        change = self.engine.set_node(info)
         if change.added:
-            self.events.add(ClusterEvent.NODE_ADD)
-            return
-        if change.allocatable:
-            self.events.add(ClusterEvent.NODE_ALLOCATABLE)
-        if change.labels:
-            self.events.add(ClusterEvent.NODE_LABEL)
-        if change.taints:
-            self.events.add(ClusterEvent.NODE_TAINT)
+            self.events.add(ClusterEvent.NODE_ADD, info)
+        else:
+            self._node_changed(change)
+        found = (*problems, *change.problems)
+        told = self._node_problems.get(info.name, ())
+        if found:
+            self._node_problems[info.name] = found
+        elif told and change.any:
+            del self._node_problems[info.name]
+        return tuple(problem for problem in found if problem not in told)
+
+    def _node_changed(self, change: NodeChange) -> None:
+        info = self.engine.cluster.nodes[change.row]
+        for field, event in _NODE_EVENTS:
+            if getattr(change, field):
+                self.events.add(event, info)
+
+    def _remove_node(self, name: str) -> None:
+        cluster = self.engine.cluster
+        row = cluster.index.find(name)
+        info = None if row is None else cluster.nodes[row]
+        self._node_problems.pop(name, None)
+        if self.engine.remove_node(name) is not None:
+            self.events.add(ClusterEvent.NODE_DELETE, info)
 
     def apply_quota(self, old: QuotaObject | None, new: QuotaObject | None) -> None:
         """A quota came, changed or went. ValueError names the field and the rule; what was in force stays."""
@@ -323,7 +344,7 @@ class World:
             return
         key = shown.key
         before = self.book.gangs[key].ref if key in self.book.gangs else None
-        groups = set(map(_group_key, self.book.related(key)))
+        groups = set(map(group_key, self.book.related(key)))
         if new is not None:
             spec = new.spec
             gang = self.book.set_pod_group(
@@ -339,23 +360,10 @@ class World:
         if gang is not None and before is not None:
             if not gang.initialised or gang.ref.group_id != before.group_id:
                 self.dissolved.add(before.group_id)
-            self._regroup(gang, now)
-        groups.update(map(_group_key, self.book.related(key)))
+            self.waiting.regroup(gang, now)
+        groups.update(map(group_key, self.book.related(key)))
         rules = before is not None and gang is not None and gang.ref != before
-        self._review_units(groups, now, rules=rules)
-
-    def _regroup(self, gang: Gang, now: float) -> None:
-        """The governing PodGroup may have put the gang into another group."""
-        for uid in list(gang.pending):
-            pod = self.pending.get(uid)
-            if pod is not None and self._unit_of.get(uid) != GANG + _group_key(gang):
-                self.enqueue(pod, now, ClusterEvent.GANG_CHANGE.value)
-
-
-def _group_key(gang: Gang) -> str:
-    """The group's id; a gang that is not in its own group waits apart, so that it holds nobody up."""
-    group_id = gang.ref.group_id
-    return group_id if gang.ref.id in gang.ref.groups else f"{gang.ref.id}:{group_id}"
+        self.waiting.review_units(groups, now, rules=rules)
 
 
 def _ref(pod: PodView) -> PodRef:
@@ -371,9 +379,14 @@ def _differs(old: PodView, new: PodView) -> bool:
         or _notes_differ(old.metadata.annotations, new.metadata.annotations)
         or old.spec.priority != new.spec.priority
         or old.spec.scheduling_gates != new.spec.scheduling_gates
+        or old.images != new.images
     )
 
 
 def _notes_differ(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
     """Without the gateway's settling: a barrier settles all that waits, which is no reason to try all of it again."""
     return old != new and any(old.get(key) != new.get(key) for key in old.keys() | new.keys() if key != BIND_SETTLED)
+
+
+def _differ_in(keys: Iterable[str], old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    return old != new and any(old.get(key) != new.get(key) for key in keys)

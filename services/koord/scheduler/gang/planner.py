@@ -50,13 +50,16 @@ class GroupPlanning:
         self._outcomes: list[Outcome] = []
         self._too_many = len(pods) > LARGEST
 
-    def step(self, until: float = float("inf")) -> bool:
-        """Place members until all were tried (True) or ``perf_counter()`` passes ``until``."""
+    def step(self, until: float = float("inf"), now: float = 0.0) -> bool:
+        """Place members until all were tried (True) or ``perf_counter()`` passes ``until``.
+
+        ``now`` (epoch seconds): when they count as planned.
+        """
         if self._too_many:
             return True
         done = len(self._outcomes)
         if done < len(self._pods):
-            self._engine.place(self._pods[done:], self._outcomes, until=until)
+            self._engine.place(self._pods[done:], self._outcomes, until=until, now=now)
         return len(self._outcomes) == len(self._pods)
 
     def result(self) -> GroupPlan:
