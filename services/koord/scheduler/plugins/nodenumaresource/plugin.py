@@ -1,0 +1,244 @@
+"""The plugin: Filter and Score over all rows from columns, Reserve on the chosen node by the pure functions."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from koord.accounting.requests import amounts, resource_list
+from koord.columns.matrix import Bools, Floats
+from koord.kube.noderesourcetopology import NodeResourceTopology
+from koord.kube.protocol.nodekeys import AMPLIFICATION_RATIO, RESERVATION, SYSTEM_QOS_RESOURCE
+from koord.kube.protocol.numa import (
+    NUMA_TOPOLOGY_SPEC,
+    RESOURCE_SPEC,
+    RESOURCE_STATUS,
+    completed_resource_spec,
+    resource_spec,
+    resource_status,
+    write_resource_status,
+)
+from koord.kube.protocol.qos import PRIORITY_CLASS, QOS_CLASS
+from koord.kube.resources import NODE_RESOURCE_TOPOLOGIES, Resource
+from koord.scheduler.engine.cluster import Cluster, NodeInfo
+from koord.scheduler.engine.window import Window
+from koord.scheduler.framework.contract import (
+    Allocation,
+    AssignedPod,
+    AssignPlugin,
+    FilterPlugin,
+    NodePlugin,
+    PodRef,
+    PreFilterPlugin,
+    Reason,
+    ReservePlugin,
+    ScorePlugin,
+    Template,
+    Terms,
+    Watch,
+    WatchPlugin,
+)
+from koord.scheduler.framework.events import NODE_EVENTS, NODE_TOPOLOGY_EVENTS, ClusterEvent
+from koord.scheduler.numa.layout import read_node, read_topology
+from koord.scheduler.numa.placing import place
+from koord.scheduler.numa.state import PodAllocation
+from koord.scheduler.plugins.nodenumaresource.books import Books
+from koord.scheduler.plugins.nodenumaresource.rows import Rows
+from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings
+from koord.scheduler.plugins.nodenumaresource.terms import NUMATerms, compile_terms
+
+
+class NodeNUMAResource(
+    PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin, AssignPlugin, NodePlugin, WatchPlugin
+):
+    """CPUs of one's own, alignment to NUMA nodes, and what bound CPUs cost on amplified nodes."""
+
+    name: ClassVar[str] = "NodeNUMAResource"
+    pod_keys: ClassVar[tuple[str, ...]] = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, QOS_CLASS, PRIORITY_CLASS)
+    node_keys: ClassVar[tuple[str, ...]] = (AMPLIFICATION_RATIO, RESERVATION, SYSTEM_QOS_RESOURCE)
+    events: ClassVar[frozenset[ClusterEvent]] = (
+        frozenset((ClusterEvent.POD_DELETE, ClusterEvent.NODE_ANNOTATION)) | NODE_EVENTS | NODE_TOPOLOGY_EVENTS
+    )
+
+    def __init__(self, settings: NUMASettings | None = None) -> None:
+        self.settings = settings or NUMASettings()
+        self.books: Books
+        self._last: tuple[Template, NUMATerms | None] | None = None
+
+    def attach(self, cluster: Cluster) -> None:
+        """The books are shared by the plugins of all profiles."""
+        self.books = Books.of(cluster)
+
+    @property
+    def epoch(self) -> int:  # type: ignore[override]
+        """Moves when nodes begin, or cease, to make demands of their own: terms of other pods depend on it."""
+        return self.books.epoch
+
+    # Pods as a whole ------------------------------------------------------------------------------------------------
+
+    def prefilter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """The text why no node will do, if so."""
+        terms = self._terms(template)
+        return terms.error if terms is not None and terms.error else None
+
+    def prefilter(self, terms: Terms) -> str | None:
+        """What is wrong with the pod itself."""
+        assert isinstance(terms, str)
+        return terms
+
+    # Filter ---------------------------------------------------------------------------------------------------------
+
+    def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """None: the pod asks for nothing special, and no node does."""
+        terms = self._terms(template)
+        if terms is None or not (terms.bound or terms.numa or terms.error or self._demanding):
+            return None
+        return terms
+
+    def filter(self, terms: Terms, window: Window) -> Bools:
+        """Every check of the spec, on all rows at once."""
+        assert isinstance(terms, NUMATerms)
+        return Rows(self.books, terms, window, self.settings).fits()
+
+    def reasons(self, terms: Terms, window: Window) -> list[Reason]:
+        """A row is refused by the first check that it fails."""
+        assert isinstance(terms, NUMATerms)
+        return Rows(self.books, terms, window, self.settings).reasons()
+
+    # Score ----------------------------------------------------------------------------------------------------------
+
+    def score_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """Every pod that requests anything is rated."""
+        return self._terms(template)
+
+    def score(self, terms: Terms, window: Window) -> Floats:
+        """How full the node, or the NUMA nodes that the pod would get, would be."""
+        assert isinstance(terms, NUMATerms)
+        return Rows(self.books, terms, window, self.settings).score()
+
+    # Reserve --------------------------------------------------------------------------------------------------------
+
+    def reserve_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """None: pods of the class get nothing anywhere."""
+        terms = self._terms(template)
+        if terms is None or not (terms.bound or terms.numa or self._giving):
+            return None
+        return terms
+
+    def reserves(self, terms: Terms) -> bool:
+        """Whether the pod, or some node, asks for CPUs of one's own or for alignment."""
+        assert isinstance(terms, NUMATerms)
+        return bool(terms.policy or terms.numa or self._giving)
+
+    def reserve(self, pod: PodRef, terms: Terms, row: int) -> Allocation | str:
+        """Take the CPUs and amounts; what was taken is written as resource-status."""
+        assert isinstance(terms, NUMATerms)
+        node = self.books.cluster.index.name(row)
+        assert node is not None, "only live rows are chosen"
+        state = self.books.state(node)
+        wish = terms.wish(state.layout, self.settings)
+        if wish.cpus is None and not wish.policy:
+            return Allocation()
+        placed = place(state, wish)
+        if isinstance(placed, str):
+            return placed
+        if not placed.cpus and not placed.zones:
+            return Allocation()
+        self.books.add(pod.uid, node, placed)
+        zones = [(zone, resource_list(taken)) for zone, taken in placed.zones]
+        annotations = {RESOURCE_STATUS: write_resource_status(placed.cpus, zones)}
+        if wish.cpus is not None:
+            text = pod.annotations.get(RESOURCE_SPEC, "")
+            required = bool(state.layout.bind)
+            completed = completed_resource_spec(text, wish.cpus.policy, required=required)
+            if completed != text:
+                annotations[RESOURCE_SPEC] = completed
+        return Allocation(annotations)
+
+    def unreserve(self, uid: str) -> None:
+        """Give back what the pod has."""
+        self.books.remove(uid)
+
+    # Books ----------------------------------------------------------------------------------------------------------
+
+    def assigned(self, pod: AssignedPod) -> None:
+        """What a pod has, its annotation says; of one planned here, what Reserve gave.
+
+        ValueError: the annotation cannot be read; what was known of the pod stands.
+        """
+        uid, known = pod.ref.uid, self.books.where(pod.ref.uid)
+        if pod.planned and known == pod.node:
+            return
+        annotations = pod.ref.annotations
+        if RESOURCE_STATUS not in annotations:
+            self.books.remove(uid)
+            return
+        try:
+            status = resource_status(annotations)
+            zones = tuple(
+                (zone.node, amounts(zone.resources, f"{RESOURCE_STATUS}: numaNodeResources: node {zone.node}"))
+                for zone in status.zones
+            )
+        except ValueError as error:
+            if known != pod.node:
+                self.books.remove(uid)
+            raise ValueError(f"Pod {pod.ref.namespace}/{pod.ref.name}: {error}") from None
+        try:
+            exclusive = resource_spec(annotations).exclusive
+        except ValueError:
+            exclusive = ""  # the pod runs; only how others keep away from it is lost
+        self.books.add(uid, pod.node, PodAllocation(status.cpus, exclusive, zones))
+
+    def unassigned(self, pod: AssignedPod) -> None:
+        """It has nothing any more."""
+        self.books.remove(pod.ref.uid)
+
+    def reassigned(self, old: AssignedPod, pod: AssignedPod) -> None:
+        """Only its annotations matter."""
+        if pod.planned != old.planned or _words(pod.ref.annotations) != _words(old.ref.annotations):
+            self.assigned(pod)
+
+    def node_set(self, row: int, node: NodeInfo) -> None:
+        """Policies, strategy, ratio and reserved CPUs of the Node itself."""
+        marked = read_node(node.labels, node.annotations, self.books.marked(node.name))
+        self.books.mark(node.name, row, marked)
+        if marked.problems:
+            raise ValueError("; ".join(marked.problems))
+
+    def node_removed(self, row: int, name: str) -> None:
+        """Pods are told to be gone one by one."""
+        self.books.unmark(name)
+
+    def watches(self) -> tuple[Watch, ...]:
+        """NodeResourceTopologies."""
+        return (Watch(NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology),)
+
+    def changed(self, resource: Resource, key: str, old: Any | None, new: Any | None) -> Iterable[ClusterEvent]:
+        """The layout of a node's CPUs and NUMA nodes came, changed or went."""
+        if new is None:
+            self.books.report(key, None)
+            return (ClusterEvent.NODE_TOPOLOGY_DELETE,)
+        reported = read_topology(new)
+        self.books.report(key, reported)
+        if reported.problems:
+            raise ValueError("; ".join(reported.problems))
+        return (ClusterEvent.NODE_TOPOLOGY_ADD if old is None else ClusterEvent.NODE_TOPOLOGY_UPDATE,)
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _terms(self, template: Template) -> NUMATerms | None:
+        if self._last is None or self._last[0] is not template:
+            self._last = template, compile_terms(template, self.settings)
+        return self._last[1]
+
+    @property
+    def _giving(self) -> bool:
+        """Whether some node gives every pod CPUs or aligns it."""
+        return self.books.binding > 0 or self.books.aligning > 0
+
+    @property
+    def _demanding(self) -> bool:
+        """Whether some node makes demands on every pod."""
+        return self._giving or self.books.amplified > 0
+
+
+def _words(annotations: Mapping[str, str]) -> tuple[str | None, str | None]:
+    return annotations.get(RESOURCE_STATUS), annotations.get(RESOURCE_SPEC)

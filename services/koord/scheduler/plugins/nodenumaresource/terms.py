@@ -1,0 +1,106 @@
+"""What NodeNUMAResource makes of a class of pods: which CPUs it wants, how it is aligned, what is wrong with it."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from koord.kube.protocol.numa import (
+    DEFAULT,
+    FULL_PCPUS,
+    PREFERRED,
+    REQUIRED,
+    SPREAD_BY_PCPUS,
+    numa_topology_spec,
+    resource_spec,
+)
+from koord.kube.protocol.qos import LSE, LSR, PROD, priority_class_with_default, qos_class
+from koord.scheduler.framework.contract import Template
+from koord.scheduler.numa.allocation import CPUWish
+from koord.scheduler.numa.layout import Layout
+from koord.scheduler.numa.placing import PodWish
+from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings
+
+INTEGER = "the requested CPUs must be integer"
+CPU = "cpu"
+_BINDING = (FULL_PCPUS, SPREAD_BY_PCPUS)
+
+
+class NUMATerms(msgspec.Struct, frozen=True):
+    """A class of pods. ``request``: amounts above 0, by name; ``cpu`` in milli.
+
+    ``policy`` is how the pod itself has its CPUs bound, "" if it does not ask for any of its own; ``required``: nothing
+    else will do. ``numa`` is its topology policy, "" if it leaves that to the node; ``alone``: it shares its NUMA nodes
+    only as ``singleNUMANodeExclusive: Required`` allows. ``error``: no node will do, and why.
+    """
+
+    request: tuple[tuple[str, int], ...]
+    cpu: int = 0
+    policy: str = ""
+    required: bool = False
+    exclusive: str = ""
+    numa: str = ""
+    alone: bool = False
+    error: str = ""
+
+    @property
+    def cpus(self) -> int:
+        """Whole CPUs that it asks for."""
+        return self.cpu // 1000
+
+    @property
+    def bound(self) -> bool:
+        """Whether the pod itself asks for CPUs of its own."""
+        return bool(self.policy)
+
+    def wish(self, layout: Layout, settings: NUMASettings) -> PodWish:
+        """What the pod wants on a node of that layout."""
+        cpus = None
+        if layout.bind and self.cpu:
+            cpus = CPUWish(self.cpus, layout.bind, True, self.exclusive)
+        elif self.policy:
+            cpus = CPUWish(self.cpus, self.policy, self.required, self.exclusive)
+        strategy = settings.zones.type
+        return PodWish(
+            dict(self.request), cpus, self.numa or layout.policy, self.alone, strategy, settings.zones.scoring
+        )
+
+
+def compile_terms(template: Template, settings: NUMASettings) -> NUMATerms | None:
+    """Terms of a class; None if it requests nothing, so that there is nothing to look at."""
+    request = {name: amount for name, amount in template.request.items() if amount > 0}
+    try:
+        spec = resource_spec(template.annotations)
+        numa = numa_topology_spec(template.annotations)
+    except ValueError as failure:
+        return NUMATerms((), error=str(failure))
+    if not request:
+        return None
+    cpu = request.get(CPU, 0)
+    policy, required, error = "", False, ""
+    if _wants_binding(template.labels, template.spec.priority):
+        wanted, required = spec.required, bool(spec.required)
+        if not required:
+            wanted = spec.preferred or DEFAULT
+        policy = settings.bind_policy if wanted == DEFAULT else wanted
+        if policy not in _BINDING:
+            policy = ""
+        elif cpu % 1000:
+            error = INTEGER
+        elif not cpu:
+            policy = ""
+    return NUMATerms(
+        tuple(sorted(request.items())),
+        cpu,
+        policy,
+        required and bool(policy),
+        spec.exclusive,
+        numa.policy,
+        numa.exclusive == REQUIRED or (bool(numa.policy) and numa.exclusive != PREFERRED),
+        error,
+    )
+
+
+def _wants_binding(labels: Mapping[str, str], priority: int | None) -> bool:
+    if qos_class(labels) not in (LSE, LSR):
+        return False
+    return priority_class_with_default(labels, priority, "") == PROD
