@@ -4,7 +4,7 @@ Amounts are plain integers: cpu in milli-cores, every other resource in whole ba
 exactly and rounded up once at the end, as Kubernetes does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from koord.kube.meta import ResourceList
@@ -49,6 +49,27 @@ def nonzero_request(spec: PodSpec) -> tuple[int, int]:
     return total.get(CPU, 0), total.get(MEMORY, 0)
 
 
+def pod_limits(spec: PodSpec) -> dict[str, int]:
+    """What the pod is held to, by resource: added up as in :func:`pod_request`, of the containers that have a limit.
+
+    Overhead is added where there is a limit. RequestError names what is wrong.
+    """
+    total: dict[str, int] = {}
+    for container in spec.containers:
+        _sum(total, _limits_of(container, "containers"))
+    if spec.init_containers:
+        _raise_to_init(
+            total,
+            ((_limits_of(init, "initContainers"), init.restart_policy == "Always") for init in spec.init_containers),
+        )
+    if spec.resources is not None:
+        total.update(_pod_level_ones(_nanos(spec.resources.limits, "spec.resources.limits")))
+    if spec.overhead:
+        overhead = _nanos(spec.overhead, "spec.overhead")
+        _sum(total, {name: amount for name, amount in overhead.items() if name in total})
+    return _whole(total)
+
+
 def amounts(resources: Mapping[str, str | int | float], field: str = "") -> dict[str, int]:
     """A ResourceList as integers; QuantityError names ``field``, the resource and the rule."""
     return _whole(_nanos(resources, field))
@@ -81,28 +102,38 @@ def add(total: dict[str, int], other: Mapping[str, int], times: int = 1) -> None
 def _pod_nanos(spec: PodSpec, floors: Mapping[str, int]) -> dict[str, int]:
     total: dict[str, int] = {}
     for container in spec.containers:
-        for name, amount in _container(container, floors, "containers").items():
-            total[name] = total.get(name, 0) + amount
+        _sum(total, _container(container, floors, "containers"))
     if spec.init_containers:
-        _with_init(total, spec.init_containers, floors)
+        _raise_to_init(
+            total,
+            (
+                (_container(init, floors, "initContainers"), init.restart_policy == "Always")
+                for init in spec.init_containers
+            ),
+        )
     if spec.resources is not None:
         _pod_level(total, spec.resources)
     if spec.overhead:
-        for name, amount in _nanos(spec.overhead, "spec.overhead").items():
-            total[name] = total.get(name, 0) + amount
+        _sum(total, _nanos(spec.overhead, "spec.overhead"))
     return total
 
 
-def _with_init(total: dict[str, int], containers: Sequence[Container], floors: Mapping[str, int]) -> None:
-    """Raise ``total``, the sum of the app containers, to what the init phase needs, sidecars added to both."""
+def _sum(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise_to_init(total: dict[str, int], init: Iterable[tuple[dict[str, int], bool]]) -> None:
+    """Raise ``total``, the sum of the app containers, to what the init phase needs, sidecars added to both.
+
+    ``init``: amounts of each init container in order, and whether it is a sidecar.
+    """
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
-    for container in containers:
-        request = _container(container, floors, "initContainers")
-        if container.restart_policy == "Always":
-            for name, amount in request.items():
-                sidecars[name] = sidecars.get(name, 0) + amount
-                total[name] = total.get(name, 0) + amount
+    for request, sidecar in init:
+        if sidecar:
+            _sum(sidecars, request)
+            _sum(total, request)
             request = sidecars
         elif sidecars:
             request = {name: request.get(name, 0) + sidecars.get(name, 0) for name in request.keys() | sidecars.keys()}
@@ -119,9 +150,20 @@ def _pod_level(total: dict[str, int], resources: ResourceRequirements) -> None:
     for name, amount in _nanos(resources.limits, "spec.resources.limits").items():
         if name not in requests and name not in total:
             requests[name] = amount
-    total.update(
-        (name, amount) for name, amount in requests.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")
-    )
+    total.update(_pod_level_ones(requests))
+
+
+def _pod_level_ones(found: Mapping[str, int]) -> dict[str, int]:
+    return {
+        name: amount for name, amount in found.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")
+    }
+
+
+def _limits_of(container: Container, field: str) -> dict[str, int]:
+    try:
+        return _nanos(container.resources.limits, "limits")
+    except RequestError as error:
+        raise RequestError(f"spec.{field}[{container.name}].resources.{error.field}", error.rule) from None
 
 
 def _container(container: Container, floors: Mapping[str, int], field: str) -> dict[str, int]:

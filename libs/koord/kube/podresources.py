@@ -1,4 +1,4 @@
-"""Other names for what a pod asks for: renaming, erasing and translating resources of a whole spec.
+"""A pod's resources as a whole: its Kubernetes QoS class; renaming, erasing and translating what it asks for.
 
 Everything is pure and answers the object it was given when there is nothing to do, so that specs stay shared.
 """
@@ -11,7 +11,7 @@ import msgspec
 from koord.kube.meta import ResourceList
 from koord.kube.pods import Container, PodSpec, ResourceRequirements
 from koord.kube.protocol import qos
-from koord.kube.quantity import milli
+from koord.kube.quantity import milli, nano
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -28,6 +28,38 @@ def translated_name(priority_class: str, resource: str) -> str:
     if priority_class == qos.FREE:
         return ""
     return TRANSLATED.get(priority_class, {}).get(resource, resource)
+
+
+def kubernetes_qos(spec: PodSpec) -> str:
+    """Kubernetes' own class of a pod: Guaranteed, Burstable or BestEffort. Only cpu and memory count.
+
+    A limit stands in for a missing request, as API servers write it. QuantityError names a bad amount.
+    """
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    guaranteed = True
+    for resources in _judged(spec):
+        limited = 0
+        for name in (CPU, MEMORY):
+            limit = nano(resources.limits.get(name, 0))
+            request = nano(resources.requests.get(name, resources.limits.get(name, 0)))
+            if request > 0:
+                requests[name] = requests.get(name, 0) + request
+            if limit > 0:
+                limits[name] = limits.get(name, 0) + limit
+                limited += 1
+        guaranteed = guaranteed and limited == 2
+    if not requests and not limits:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed and requests == limits else "Burstable"
+
+
+def _judged(spec: PodSpec) -> Iterable[ResourceRequirements]:
+    """What the class is judged by: the pod's own resources if it has some of cpu or memory, else its containers'."""
+    own = spec.resources
+    if own is not None and not {CPU, MEMORY}.isdisjoint(own.requests.keys() | own.limits.keys()):
+        return (own,)
+    return [container.resources for container in (*spec.containers, *spec.init_containers)]
 
 
 def rename_resources(spec: PodSpec, names: Mapping[str, str]) -> PodSpec:

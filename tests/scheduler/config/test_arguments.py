@@ -21,7 +21,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "ignoredResourceGroups": [],
         "scoringStrategy": {"type": "LeastAllocated", "resources": TWO, "requestedToCapacityRatio": None},
     },
-    "NodeResourcesBalancedAllocation": {"resources": TWO},
+    "NodeResourcesBalancedAllocation": {"resources": TWO, "relative": False},
     "NodeAffinity": {"addedAffinity": None},
     "InterPodAffinity": {"hardPodAffinityWeight": 1, "ignorePreferredTermsOfExistingPods": False},
     "PodTopologySpread": {"defaultConstraints": [], "defaultingType": "System"},
@@ -45,6 +45,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "allowCustomizeEstimation": False,
         "aggregated": None,
         "supportedResources": [],
+        "checkNodeAndProd": False,
+        "expiredPolicy": "",
+        "scoringMode": "LeastUsed",
+        "estimateNative": True,
     },
     "NodeNUMAResource": {
         "defaultCPUBindPolicy": "FullPCPUs",
@@ -199,6 +203,14 @@ BAD: list[tuple[str, dict[str, Any], list[str]]] = [
         [
             f'resourceWeights: Invalid value: {{"cpu": 0, "memory": 101}}: resource Weight of cpu {POSITIVE} 0',
             f'resourceWeights: Invalid value: {{"cpu": 0, "memory": 101}}: resource Weight of memory {LESS} 101',
+        ],
+    ),
+    (
+        "LoadAwareScheduling",
+        {"expiredPolicy": "Maybe", "scoringMode": ""},
+        [
+            'expiredPolicy: Unsupported value: "Maybe": supported values: "Block", "Ignore", "UseStale"',
+            'scoringMode: Unsupported value: "": supported values: "LeastUsed", "MostUsed"',
         ],
     ),
     (

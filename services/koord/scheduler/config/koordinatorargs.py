@@ -9,6 +9,8 @@ from koord.scheduler.config.decoding import Args, Int32, Int64, Seconds
 from koord.scheduler.config.errors import Problem, invalid, not_found, unsupported
 from koord.scheduler.config.rules import NATIVE_TWO, ResourceSpec, check_aggregation, check_percents, check_resources
 
+EXPIRED_POLICIES = ("Block", "Ignore", "UseStale")
+SCORING_MODES = ("LeastUsed", "MostUsed")
 TWO_STRATEGIES = ("LeastAllocated", "MostAllocated")
 
 
@@ -36,7 +38,12 @@ class AggregatedArgs(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LoadAwareSchedulingArgs(Args, frozen=True):
-    """Of LoadAwareScheduling. Thresholds and factors are percents; a threshold of 0 is none."""
+    """Of LoadAwareScheduling. Thresholds and factors are percents; a threshold of 0 is none.
+
+    koord's own are the last four: ``check_node_and_prod`` (a prod pod is checked against both sets of thresholds),
+    ``expired_policy`` (what becomes of nodes whose report is too old; ``""``: as the two flags say), ``scoring_mode``
+    and ``estimate_native`` (free and mid pods are estimated by cpu and memory if they ask for nothing of their own).
+    """
 
     filter_expired_node_metrics: bool = True
     node_metric_expiration_seconds: Int64 = 180
@@ -54,6 +61,10 @@ class LoadAwareSchedulingArgs(Args, frozen=True):
     allow_customize_estimation: bool = False
     aggregated: AggregatedArgs | None = None
     supported_resources: tuple[str, ...] = ()
+    check_node_and_prod: bool = False
+    expired_policy: str = ""
+    scoring_mode: str = "LeastUsed"
+    estimate_native: bool = True
 
     def completed(self) -> Self:
         """Weights only if nothing is weighed; factors that are missing."""
@@ -89,6 +100,10 @@ class LoadAwareSchedulingArgs(Args, frozen=True):
                 yield not_found(f"{path}.estimatedScalingFactors", name)
         if self.aggregated is not None:
             yield from self.aggregated.problems(f"{path}.aggregated")
+        if self.expired_policy and self.expired_policy not in EXPIRED_POLICIES:
+            yield unsupported(f"{path}.expiredPolicy", self.expired_policy, EXPIRED_POLICIES)
+        if self.scoring_mode not in SCORING_MODES:
+            yield unsupported(f"{path}.scoringMode", self.scoring_mode, SCORING_MODES)
 
 
 # NodeNUMAResource -----------------------------------------------------------------------------------------------------

@@ -79,9 +79,10 @@ class NodeResourcesFitArgs(Args, frozen=True):
 
 
 class NodeResourcesBalancedAllocationArgs(Args, frozen=True):
-    """Of NodeResourcesBalancedAllocation."""
+    """Of NodeResourcesBalancedAllocation. ``relative`` is koord's own: the rating of Kubernetes 1.36."""
 
     resources: tuple[ResourceSpec, ...] = ()
+    relative: bool = False
 
     def completed(self) -> Self:
         """Of cpu and memory."""

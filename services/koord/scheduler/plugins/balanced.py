@@ -1,11 +1,12 @@
 """NodeResourcesBalancedAllocation: prefer nodes whose resources are used in equal shares. Spec 10 section 3.15."""
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import msgspec
 import numpy as np
 
 from koord.columns.matrix import Bools, Floats
+from koord.scheduler.config.upstreamargs import NodeResourcesBalancedAllocationArgs
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.resources import FIRST
 from koord.scheduler.engine.window import Window
@@ -14,9 +15,18 @@ from koord.scheduler.framework.events import ClusterEvent
 
 
 class BalancedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The resources to keep in balance."""
+    """The resources to keep in balance.
+
+    ``relative``: as Kubernetes 1.36 does, nodes are rated by how much the pod would change their balance.
+    """
 
     resources: tuple[str, ...] = ("cpu", "memory")
+    relative: bool = False
+
+    @classmethod
+    def of(cls, args: NodeResourcesBalancedAllocationArgs) -> Self:
+        """From the plugin's arguments in a KubeSchedulerConfiguration, checked and completed."""
+        return cls(tuple(resource.name for resource in args.resources), args.relative)
 
 
 class BalancedTerms(msgspec.Struct, frozen=True):
@@ -44,38 +54,48 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
         return BalancedTerms(tuple(zip(numbers, amounts, strict=True))) if any(amounts) else None
 
     def score(self, terms: Terms, window: Window) -> Floats:
-        """trunc((1 − std)·100); one resource: std 0; two: half their distance; more: the population's."""
+        """Balance with the pod; relative: floor(50 + (50 + balance with − balance without)/2)."""
         assert isinstance(terms, BalancedTerms)
-        fractions: list[Floats] = []
-        lacking: list[Bools] = []
-        some_lack = False
-        for number, added in terms.parts:
-            capacity = window.allocated(number)
-            used = capacity - window.free(number)
-            used += added
-            if capacity.size and capacity.min() <= 0.0:
-                lack: Bools = capacity <= 0.0
-                some_lack = True
-                used = np.divide(used, capacity, out=np.zeros(window.size), where=~lack)
-            else:
-                lack = np.zeros(0, dtype=np.bool_)
-                used /= capacity
-            fractions.append(np.minimum(used, 1.0, out=used))
-            lacking.append(lack)
-        if some_lack:
-            deviation = _deviation_where(fractions, [lack if len(lack) else None for lack in lacking], window.size)
-        elif len(fractions) == 1:
-            return np.full(window.size, 100.0)
-        elif len(fractions) == 2:
-            deviation = np.subtract(fractions[0], fractions[1], out=fractions[0])
-            np.abs(deviation, out=deviation)
-            deviation /= 2.0
+        balance = _balance(terms.parts, window)
+        if not self.settings.relative:
+            return balance
+        balance -= _balance(tuple((number, 0.0) for number, _ in terms.parts), window)
+        return np.floor(50.0 + (50.0 + balance) / 2.0)
+
+
+def _balance(parts: tuple[tuple[int, float], ...], window: Window) -> Floats:
+    """trunc((1 − std)·100) of the used fractions; one resource: std 0; two: half their distance; more: the
+    population's."""
+    fractions: list[Floats] = []
+    lacking: list[Bools] = []
+    some_lack = False
+    for number, added in parts:
+        capacity = window.allocated(number)
+        used = capacity - window.free(number)
+        used += added
+        if capacity.size and capacity.min() <= 0.0:
+            lack: Bools = capacity <= 0.0
+            some_lack = True
+            used = np.divide(used, capacity, out=np.zeros(window.size), where=~lack)
         else:
-            stack = np.stack(fractions)
-            deviation = np.sqrt(((stack - stack.mean(axis=0)) ** 2).mean(axis=0))
-        np.subtract(1.0, deviation, out=deviation)
-        deviation *= 100.0
-        return np.trunc(deviation, out=deviation)
+            lack = np.zeros(0, dtype=np.bool_)
+            used /= capacity
+        fractions.append(np.minimum(used, 1.0, out=used))
+        lacking.append(lack)
+    if some_lack:
+        deviation = _deviation_where(fractions, [lack if len(lack) else None for lack in lacking], window.size)
+    elif len(fractions) == 1:
+        return np.full(window.size, 100.0)
+    elif len(fractions) == 2:
+        deviation = np.subtract(fractions[0], fractions[1], out=fractions[0])
+        np.abs(deviation, out=deviation)
+        deviation /= 2.0
+    else:
+        stack = np.stack(fractions)
+        deviation = np.sqrt(((stack - stack.mean(axis=0)) ** 2).mean(axis=0))
+    np.subtract(1.0, deviation, out=deviation)
+    deviation *= 100.0
+    return np.trunc(deviation, out=deviation)
 
 
 def _deviation_where(fractions: list[Floats], lacking: list[Bools | None], size: int) -> Floats:

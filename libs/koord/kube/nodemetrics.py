@@ -1,0 +1,63 @@
+# ruff: noqa: RUF012 - msgspec gives every instance its own copy of an empty default
+"""NodeMetric: what a node and its pods really use, as its agent measured it; spec 10 section 2.8."""
+
+import msgspec
+
+from koord.kube.meta import ResourceList, TypedObject, View
+
+
+class Usage(View, frozen=True):
+    """Amounts by resource."""
+
+    resources: ResourceList = {}
+
+
+class AggregatedUsage(View, frozen=True):
+    """Usage over a window (a Go duration), by avg, p50, p90, p95 and p99."""
+
+    duration: str = ""
+    usage: dict[str, Usage] = {}
+
+
+class NodeUsage(View, frozen=True):
+    """Usage of the whole node, of the system's own processes, and over windows."""
+
+    node_usage: Usage = msgspec.field(default_factory=Usage)
+    system_usage: Usage = msgspec.field(default_factory=Usage)
+    aggregated_node_usages: list[AggregatedUsage] = []
+
+
+class PodUsage(View, frozen=True):
+    """Usage of one pod; ``priority`` is its priority class as the agent sees it."""
+
+    namespace: str = ""
+    name: str = ""
+    priority: str = ""
+    pod_usage: Usage = msgspec.field(default_factory=Usage)
+
+
+class MetricCollectPolicy(View, frozen=True):
+    """How often the agent reports."""
+
+    report_interval_seconds: int | None = None
+
+
+class NodeMetricSpec(View, frozen=True):
+    """What the agent of the node is to do."""
+
+    metric_collect_policy: MetricCollectPolicy | None = None
+
+
+class NodeMetricStatus(View, frozen=True):
+    """The last report; no ``update_time``: there has been none."""
+
+    update_time: str | None = None
+    node_metric: NodeUsage | None = None
+    pods_metric: list[PodUsage] = []
+
+
+class NodeMetric(TypedObject, frozen=True):
+    """The report of one node, whose name it has."""
+
+    spec: NodeMetricSpec = msgspec.field(default_factory=NodeMetricSpec)
+    status: NodeMetricStatus = msgspec.field(default_factory=NodeMetricStatus)

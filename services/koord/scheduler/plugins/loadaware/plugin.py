@@ -1,0 +1,255 @@
+"""LoadAwareScheduling as a plugin. The load of every node is in columns (see ``book``) that filter and score read."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from koord.columns.matrix import Bools, Floats
+from koord.kube.nodemetrics import NodeMetric
+from koord.kube.podresources import kubernetes_qos
+from koord.kube.pods import PodSpec
+from koord.kube.protocol import qos
+from koord.kube.protocol.nodekeys import RAW_ALLOCATABLE, raw_allocatable
+from koord.kube.resources import NODE_METRICS, Resource
+from koord.scheduler.config.koordinatorargs import LoadAwareSchedulingArgs
+from koord.scheduler.engine.cluster import Cluster, NodeInfo, RowColumn
+from koord.scheduler.engine.window import Window
+from koord.scheduler.framework.contract import (
+    AssignedPod,
+    AssignPlugin,
+    FilterPlugin,
+    NodePlugin,
+    Reason,
+    ScorePlugin,
+    Template,
+    Terms,
+    TickPlugin,
+    Watch,
+    WatchPlugin,
+)
+from koord.scheduler.framework.events import NODE_METRIC_EVENTS, ClusterEvent
+from koord.scheduler.plugins.loadaware import estimate as estimating
+from koord.scheduler.plugins.loadaware import thresholds as limiting
+from koord.scheduler.plugins.loadaware.book import LoadBook
+from koord.scheduler.plugins.loadaware.load import Expected
+from koord.scheduler.plugins.loadaware.report import read
+from koord.scheduler.plugins.loadaware.score import Rating
+from koord.scheduler.plugins.loadaware.vectors import resources_of, vector
+
+EXPIRED = "node(s) nodeMetric expired"
+MOST_ESTIMATES = 4096
+DAEMON_SET = "DaemonSet"
+_NOTHING: Mapping[str, str] = {}
+
+
+class LoadTerms(msgspec.Struct, frozen=True):
+    """What a pod of the class is expected to use, and whether it is a prod pod."""
+
+    estimate: tuple[float, ...]
+    prod: bool
+
+
+class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, WatchPlugin, TickPlugin):
+    """Refuses nodes that are used above their thresholds, rates the others by what is left."""
+
+    name: ClassVar[str] = "LoadAwareScheduling"
+    pod_keys: ClassVar[tuple[str, ...]] = (qos.QOS_CLASS, qos.PRIORITY_CLASS, *estimating.KEYS)
+    node_keys: ClassVar[tuple[str, ...]] = (limiting.USAGE_THRESHOLDS, RAW_ALLOCATABLE)
+    events: ClassVar[frozenset[ClusterEvent]] = NODE_METRIC_EVENTS | {
+        ClusterEvent.POD_DELETE,
+        ClusterEvent.NODE_ADD,
+        ClusterEvent.NODE_ALLOCATABLE,
+        ClusterEvent.NODE_ANNOTATION,
+    }
+
+    def __init__(self, args: LoadAwareSchedulingArgs | None = None) -> None:
+        self.args = (args or LoadAwareSchedulingArgs()).completed()
+        self.resources = resources_of(self.args)
+        self._rating = Rating(self.args, self.resources)
+        self._thresholds = limiting.of_args(self.args)
+        self._estimates: dict[tuple[object, ...], tuple[PodSpec, LoadTerms]] = {}
+
+    def attach(self, cluster: Cluster) -> None:
+        """Take the columns."""
+        self._cluster = cluster
+        self._book = LoadBook(cluster, self.args, self.resources)
+
+    # The pod --------------------------------------------------------------------------------------------------------
+
+    def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """The pod's estimate; None for pods of a DaemonSet, which are only rated."""
+        return None if template.owner == DAEMON_SET else self._terms_of(template)
+
+    def score_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """The pod's estimate; None if nothing is weighed."""
+        return self._terms_of(template) if self._rating.weighs else None
+
+    def per_pod(self, terms: Terms) -> Mapping[RowColumn, float]:
+        """Each pod takes its estimate of room and of what is left."""
+        assert isinstance(terms, LoadTerms)
+        columns = self._book.moved(prod=terms.prod)
+        return {column: -amount for each in columns for column, amount in zip(each, terms.estimate, strict=True)}
+
+    # Filter ---------------------------------------------------------------------------------------------------------
+
+    def filter(self, terms: Terms, window: Window) -> Bools:
+        """The estimate is less than the room, for every resource."""
+        assert isinstance(terms, LoadTerms)
+        ok: Bools | None = None
+        for column, amount in zip(self._book.room_of(prod=terms.prod), terms.estimate, strict=True):
+            enough = window.column(column) > amount
+            ok = enough if ok is None else np.logical_and(ok, enough, out=ok)
+        assert ok is not None, "cpu and memory are always looked at"
+        return ok
+
+    def reasons(self, terms: Terms, window: Window) -> list[Reason]:
+        """One per node: its report is too old, or the first resource that is above its threshold."""
+        assert isinstance(terms, LoadTerms)
+        found: list[Reason] = []
+        left: Bools = ~self.filter(terms, window)
+        if self._book.policy == "Block":
+            expired: Bools = window.column(self._book.expired) & left
+            if expired.any():
+                found.append(Reason(EXPIRED, expired))
+                left &= ~expired
+        aggregated = window.column(self._book.aggregated)
+        room, of_all = self._book.room_of(prod=terms.prod), self._book.room_of(prod=False)
+        for index, name in enumerate(self.resources):
+            amount = terms.estimate[index]
+            short: Bools = window.column(room[index]) <= amount
+            short &= left
+            left &= ~short
+            # A prod pod may have been refused by the thresholds for prod pods, which have no aggregate.
+            of_node: Bools = short & aggregated & (window.column(of_all[index]) <= amount)
+            for text, rows in (("usage", short & ~of_node), ("aggregated usage", of_node)):
+                if rows.any():
+                    found.append(Reason(f"node(s) {name} {text} exceed threshold", rows))
+        return found
+
+    def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
+        """Whether the node that it is about takes the pod now."""
+        terms = self.filter_terms(template, self._cluster)
+        if isinstance(subject, NodeMetric):
+            name = subject.metadata.name
+        elif isinstance(subject, AssignedPod):
+            name = subject.node
+        elif isinstance(subject, NodeInfo):
+            name = subject.name
+        else:
+            return True
+        row = self._cluster.index.find(name)
+        if terms is None or row is None:
+            return terms is None
+        return bool(self.filter(terms, Window.some(self._cluster, np.array([row], dtype=np.int64)))[0])
+
+    # Score ----------------------------------------------------------------------------------------------------------
+
+    def score(self, terms: Terms, window: Window) -> Floats:
+        """What would be left of each resource, in percent: their weighted mean. 0 without a report that is fresh."""
+        assert isinstance(terms, LoadTerms)
+        left = self._book.left_of(prod=terms.prod)
+        return self._rating.score(
+            [window.column(column) - amount for column, amount in zip(left, terms.estimate, strict=True)],
+            [window.column(column) for column in self._book.capacity],
+        )
+
+    # What changes ---------------------------------------------------------------------------------------------------
+
+    def assigned(self, pod: AssignedPod) -> None:
+        """Its estimate counts until a report covers it."""
+        self._book.assigned(pod.node, pod.ref.uid, self._expected(pod))
+
+    def unassigned(self, pod: AssignedPod) -> None:
+        """Its estimate no longer counts; what it was reported to use does until the next report."""
+        self._book.unassigned(pod.node, pod.ref.uid)
+
+    def reassigned(self, old: AssignedPod, pod: AssignedPod) -> None:
+        """Most changes of a pod change nothing here."""
+        row = self._book.reassigned(pod.node, pod.ref.uid, self._expected(pod))
+        if row is not None:
+            self._cluster.touch(row)
+
+    def node_set(self, row: int, node: NodeInfo) -> None:
+        """Its capacity and its thresholds. ValueError: an annotation cannot be read; the arguments hold then."""
+        problems: list[str] = []
+        thresholds, capacity = self._thresholds, [float(node.allocatable.get(name, 0)) for name in self.resources]
+        text = node.annotations.get(limiting.USAGE_THRESHOLDS)
+        try:
+            if text:
+                thresholds = limiting.of_node(thresholds, text)
+        except ValueError as error:
+            problems.append(str(error))
+        try:
+            raw = raw_allocatable(node.annotations)
+            if raw:
+                amounts = vector(raw, self.resources, RAW_ALLOCATABLE)
+                capacity = [
+                    new if name in raw else old
+                    for name, old, new in zip(self.resources, capacity, amounts, strict=True)
+                ]
+        except ValueError as error:
+            problems.append(str(error))
+        self._book.node_set(node.name, row, capacity, thresholds)
+        if problems:
+            raise ValueError(f"Node {node.name}: metadata.annotations: {'; '.join(problems)}")
+
+    def node_removed(self, row: int, name: str) -> None:
+        """Its pods and its report wait in case it comes back."""
+        self._book.node_removed(name)
+
+    def watches(self) -> tuple[Watch, ...]:
+        """The NodeMetrics."""
+        return (Watch(NODE_METRICS, NodeMetric),)
+
+    def changed(self, resource: Resource, key: str, old: Any | None, new: Any | None) -> Iterable[ClusterEvent]:
+        """A report came. ValueError names the field that cannot be read."""
+        row = self._book.reported(key, None if new is None else read(new, self.resources))
+        if row is not None:
+            self._cluster.touch(row)
+        if new is None:
+            return (ClusterEvent.NODE_METRIC_DELETE,)
+        return (ClusterEvent.NODE_METRIC_ADD if old is None else ClusterEvent.NODE_METRIC_UPDATE,)
+
+    def tick(self, now: float) -> Iterable[ClusterEvent]:
+        """Reports that are too old by ``now``."""
+        rows = self._book.tick(now)
+        for row in rows:
+            self._cluster.touch(row)
+        return (ClusterEvent.NODE_METRIC_UPDATE,) if rows and self._book.policy == "Ignore" else ()
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _terms_of(self, template: Template) -> LoadTerms:
+        spec = template.spec
+        return self._estimated(spec, template.labels, template.annotations, spec.priority or 0)
+
+    def _estimated(
+        self, spec: PodSpec, labels: Mapping[str, str], annotations: Mapping[str, str], priority: int
+    ) -> LoadTerms:
+        """By the identity of the spec, which equal pods share; the entry keeps it alive, so that stays true."""
+        args = self.args
+        custom = annotations.get(estimating.FACTORS) if args.allow_customize_estimation else None
+        key = (id(spec), priority, labels.get(qos.PRIORITY_CLASS), labels.get(qos.QOS_CLASS), custom)
+        found = self._estimates.get(key)
+        if found is None:
+            class_ = qos.priority_class_with_default(labels, priority, kubernetes_qos(spec))
+            factors: Mapping[str, int] = args.estimated_scaling_factors
+            if custom is not None:
+                factors = estimating.factors_of(annotations, factors)
+            amounts = estimating.estimate(spec, class_, self.resources, factors, native=args.estimate_native)
+            if len(self._estimates) >= MOST_ESTIMATES:
+                self._estimates.clear()
+            found = self._estimates[key] = (spec, LoadTerms(amounts, class_ == qos.PROD))
+        return found[1]
+
+    def _expected(self, pod: AssignedPod) -> Expected:
+        ref, args = pod.ref, self.args
+        terms = self._estimated(pod.spec, ref.labels, ref.annotations, pod.priority)
+        initialized, scheduled = args.estimated_seconds_after_initialized, args.estimated_seconds_after_pod_scheduled
+        own = ref.annotations if args.allow_customize_estimation else _NOTHING
+        deadline = 0.0
+        if own or initialized or scheduled:
+            deadline = estimating.deadline(own, pod.since, pod.initialized, scheduled, initialized)
+        return Expected(ref.namespace, ref.name, terms.estimate, terms.prod, pod.since, deadline, pod.planned)
