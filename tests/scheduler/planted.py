@@ -189,7 +189,7 @@ class Slots(Planted, FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin):
 
 
 class Level(Slots):
-    """The same column, as a normalised score whose extremes move."""
+    """The same column, as a normalised score whose extremes move; terms: fewest first."""
 
     name: ClassVar[str] = "Level"
     normalized: ClassVar[bool] = True
@@ -202,6 +202,8 @@ class Level(Slots):
         return raw
 
     def normalize(self, terms: Terms, raw: Floats, low: float, high: float) -> Floats:
+        if terms:
+            return Empty.normalize(self, terms, raw, low, high)  # type: ignore[arg-type]
         return np.floor((raw - low) * 100 / (high - low)) if high > low else np.zeros(len(raw))
 
 

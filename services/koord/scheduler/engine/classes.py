@@ -37,7 +37,7 @@ class Program:
     """What the profile's plugins made of one template; ``version`` is that of its footprint.
 
     ``names``: the only nodes that PreFilter plugins leave. Such a program is asked about their rows alone, and nothing
-    is kept of all rows for it: a DaemonSet has as many classes as there are nodes.
+    is kept of all rows for it: a DaemonSet has as many classes as there are nodes. A single one needs no scores.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class Program:
             None if few else verdicts.mask(tuple(step for step in self.steps if step[0].filter_locality == "node"))
         )
         self.scores: list[ScoreStep] = []
-        for score, weight in profile.scores:
+        for score, weight in profile.scores if self.names is None or len(self.names) > 1 else ():
             terms = compiled(score, "PreScore", score.score_terms)
             if terms is not None:
                 kept = verdicts.scores(score, terms) if score.score_locality == "node" and not few else None

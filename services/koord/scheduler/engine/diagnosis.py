@@ -56,13 +56,13 @@ def nodeless(plugins: Iterable[str]) -> Diagnosis:
     return Diagnosis(NO_NODES, frozenset(plugins))
 
 
-def rejected(cluster: Cluster, plugin: str, text: str) -> Diagnosis:
+def rejected(cluster: Cluster, plugin: str, text: str, resolvable: bool) -> Diagnosis:
     """A PreFilter plugin rejected the pod as a whole."""
     total = len(cluster)
     return Diagnosis(
         fit_error(total, (), text),
         frozenset((plugin,)),
-        (PluginReason(plugin, text, total),),
+        (PluginReason(plugin, text, total, resolvable),),
         total,
     )
 

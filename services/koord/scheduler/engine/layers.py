@@ -42,7 +42,8 @@ class Layer:
 
     def __init__(self, step: ScoreStep, rows: int, *, raw: bool) -> None:
         self.step = step
-        self.raw: Floats = np.zeros(rows if raw else 0)
+        # No row has a score before it is asked: one that comes and is scored 0 has another one than before.
+        self.raw: Floats = np.full(rows if raw else 0, np.nan)
         self.final: Floats = np.zeros(rows)
         self.low = 0.0
         self.high = 0.0

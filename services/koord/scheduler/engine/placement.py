@@ -55,7 +55,7 @@ class PodInfo(msgspec.Struct, gc=False, eq=False):
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
     """Where a pod goes, at which total score, and what plugins gave it there: annotations to write with its binding,
-    and what to claim in the ledger besides its amounts."""
+    and what to claim in the ledger besides its amounts. The score is 0 where there was one node to choose from."""
 
     node: str
     score: int
@@ -331,7 +331,7 @@ class Engine(Books):
             except Exception as error:
                 raise PluginError(plugin.name, "PreFilter", error) from error
             if text is not None:
-                return rejected(self.cluster, plugin.name, text)
+                return rejected(self.cluster, plugin.name, text, plugin.prefilter_resolvable)
         return None
 
     def _diagnose(self, class_: SchedulingClass, program: Program) -> Diagnosis:

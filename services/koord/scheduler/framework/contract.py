@@ -159,7 +159,12 @@ class PreEnqueuePlugin(Plugin):
 
 
 class PreFilterPlugin(Plugin):
-    """Judges a pod as a whole, once per attempt, before any node is looked at."""
+    """Judges a pod as a whole, once per attempt, before any node is looked at.
+
+    ``prefilter_resolvable``: taking other pods away may make it pass.
+    """
+
+    prefilter_resolvable: ClassVar[bool] = True
 
     @abc.abstractmethod
     def prefilter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
