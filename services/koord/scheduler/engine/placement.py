@@ -61,6 +61,7 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
     score: int
     annotations: Mapping[str, str] = _NOTHING
     takes: tuple[Take, ...] = ()
+    slots: tuple[str, ...] = ()
 
 
 Outcome = Placed | Diagnosis
@@ -152,7 +153,7 @@ class Engine(Books):
             node = self.cluster.index.name(row)
             assert node is not None, "only live rows are feasible"
             self.assume(pod, node, now)
-            return Placed(node, key >> TIE_BITS, given.annotations or _NOTHING, given.takes)
+            return Placed(node, key >> TIE_BITS, given.annotations or _NOTHING, given.takes, given.slots)
         return diagnose(program, self.cluster, refused) if refused else self._diagnose(pod.class_, program)
 
     def _choices(self, class_: SchedulingClass, program: Program) -> Iterator[tuple[int, int]]:
@@ -350,4 +351,4 @@ class Engine(Books):
         return made
 
 
-_NONE_GIVEN = Given({}, ())
+_NONE_GIVEN = Given({}, (), ())

@@ -23,6 +23,7 @@ class Given(NamedTuple):
 
     annotations: dict[str, str]
     takes: tuple[Take, ...]
+    slots: tuple[str, ...]
 
 
 class Reservations:
@@ -37,6 +38,7 @@ class Reservations:
         asked: list[ReservePlugin] = []
         annotations: dict[str, str] = {}
         takes: tuple[Take, ...] = ()
+        slots: tuple[str, ...] = ()
         for plugin, terms in steps:
             asked.append(plugin)
             try:
@@ -49,8 +51,9 @@ class Reservations:
                 return Refusal(plugin.name, allocation, row)
             annotations.update(allocation.annotations)
             takes += allocation.takes
+            slots += allocation.slots
         self._givers[pod.uid] = tuple(asked)
-        return Given(annotations, takes)
+        return Given(annotations, takes, slots)
 
     def take_back(self, uid: str) -> None:
         """The pod is not to be bound after all."""

@@ -332,12 +332,13 @@ class PreferPlugin(Plugin):
 class Allocation(msgspec.Struct, frozen=True):
     """What a plugin gave a pod on its node, besides amounts.
 
-    ``annotations`` are written to the pod together with its binding. ``takes`` are claimed in the ledger with it, so
-    that no other scheduler gives away the same.
+    ``annotations`` are written to the pod together with its binding. ``takes`` are amounts and ``slots`` are single
+    things (``cpu/<node>/<id>``) claimed in the ledger with it, so that no other scheduler gives away the same.
     """
 
     annotations: Mapping[str, str] = {}
     takes: tuple[Take, ...] = ()
+    slots: tuple[str, ...] = ()
 
 
 class ReservePlugin(Plugin):
