@@ -36,7 +36,10 @@ from koord.scheduler.volumes.derived import Derived, Kept
 
 
 class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, WatchPlugin):
-    """All terms are the claims of the pod; what they are now is looked up."""
+    """All terms are the claims of the pod; what they are now is looked up.
+
+    Most claims are bound to volumes that all nodes reach: those leave no terms, so their pods are placed like others.
+    """
 
     name: ClassVar[str] = "VolumeBinding"
     events: ClassVar[frozenset[ClusterEvent]] = frozenset(
@@ -56,10 +59,14 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, WatchPlugin):
         )
     )
     filter_locality: ClassVar[Locality] = "cluster"
+    prefilter_resolvable: ClassVar[bool] = False
 
     _book: VolumeBook
     _cluster: Cluster
     _derived: Derived[Resolved]
+
+    def __init__(self) -> None:
+        self.epoch = 0
 
     def attach(self, cluster: Cluster) -> None:
         """What is known of storage is one book for all plugins of the cluster."""
@@ -78,8 +85,9 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, WatchPlugin):
         return self._now(terms).value.refusal
 
     def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
-        """The claims of the pod, if it has any."""
-        return claims_of(template.namespace, template.spec)
+        """The claims of the pod, if it has any that matter where it goes."""
+        claims = claims_of(template.namespace, template.spec)
+        return None if claims is None or self._now(claims).value.anywhere else claims
 
     def filter_version(self, terms: Terms) -> int:
         """When something that the claims depend on was seen to have changed."""
@@ -97,8 +105,9 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, WatchPlugin):
     # Reserve --------------------------------------------------------------------------------------------------------
 
     def reserve_terms(self, template: Template, cluster: Cluster) -> Terms | None:
-        """The claims of the pod, if it has any."""
-        return claims_of(template.namespace, template.spec)
+        """The claims of the pod, if it has any that wait for a node."""
+        claims = claims_of(template.namespace, template.spec)
+        return claims if claims is not None and self._now(claims).value.delayed else None
 
     def reserves(self, terms: Terms) -> bool:
         """Whether some claim waits for a node."""
@@ -134,6 +143,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, WatchPlugin):
     def changed(self, resource: Resource, key: str, old: Any | None, new: Any | None) -> Iterable[ClusterEvent]:
         """Into the book."""
         self._book.apply(resource, key, new)
+        self.epoch += 1
         return watching.events(resource, old, new)
 
     def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:

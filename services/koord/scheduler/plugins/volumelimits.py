@@ -34,8 +34,8 @@ from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.volumes import watching
 from koord.scheduler.volumes.attached import Attached, CSIHandle, handle_of, handles_of
 from koord.scheduler.volumes.book import VolumeBook
-from koord.scheduler.volumes.claims import PodClaims, claims_of
-from koord.scheduler.volumes.derived import Derived, Kept
+from koord.scheduler.volumes.claims import claims_of
+from koord.scheduler.volumes.derived import Derived
 
 EXCEEDED = "node(s) exceed max volume count"
 
@@ -58,7 +58,8 @@ class _Driver:
 
 
 class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
-    """Terms are the claims of the pod; which volumes they are now is looked up."""
+    """Terms are the volumes of the pod. One more pod with the same volumes brings none that is not there already, so
+    nothing has to be looked ahead."""
 
     name: ClassVar[str] = "NodeVolumeLimits"
     events: ClassVar[frozenset[ClusterEvent]] = frozenset(
@@ -72,13 +73,14 @@ class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
             ClusterEvent.VOLUME_ATTACHMENT_DELETE,
         )
     )
-    filter_locality: ClassVar[Locality] = "cluster"
+    filter_locality: ClassVar[Locality] = "usage"
 
     _book: VolumeBook
     _cluster: Cluster
     _derived: Derived[frozenset[CSIHandle]]
 
     def __init__(self) -> None:
+        self.epoch = 0
         self._attached = Attached()
         self._drivers: dict[str, _Driver] = {}
         self._uses: dict[str, dict[str, _Use]] = {}
@@ -97,22 +99,19 @@ class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
     # Filter ---------------------------------------------------------------------------------------------------------
 
     def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
-        """The claims of the pod, if it has any."""
-        return claims_of(template.namespace, template.spec)
-
-    def filter_version(self, terms: Terms) -> int:
-        """When a claim, its volume or its class was seen to have changed."""
-        return self._now(terms).at
+        """The volumes of CSI drivers of the pod, if it has any."""
+        claims = claims_of(template.namespace, template.spec)
+        return None if claims is None else self._derived.of(claims).value or None
 
     def filter(self, terms: Terms, window: Window) -> Bools:
         """Volumes that are at the node with those that would come within the limit of each driver that one comes of."""
+        assert isinstance(terms, frozenset)
         ok: Bools = np.ones(window.size, dtype=np.bool_)
-        volumes = self._now(terms).value
-        for name in sorted({volume.driver for volume in volumes}):
+        for name in sorted({volume.driver for volume in terms}):
             driver = self._drivers.get(name)
             if driver is None:
                 continue  # no node has it, or has volumes of it
-            of_driver = [volume for volume in volumes if volume.driver == name]
+            of_driver = [volume for volume in terms if volume.driver == name]
             coming = np.full(self._cluster.high, float(len(of_driver)))
             for volume in of_driver:
                 for node in self._attached.nodes(volume):
@@ -200,6 +199,7 @@ class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
             self._set_attachment(key, new)
             return watching.events(resource, old, new)
         book.apply(resource, key, new)
+        self.epoch += resource != CSI_NODES
         if resource == CSI_NODES:
             row = self._cluster.index.find(key)
             if row is not None:
@@ -293,7 +293,3 @@ class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
         if found is None:
             found = self._drivers[name] = _Driver(self._cluster)
         return found
-
-    def _now(self, terms: Terms) -> Kept[frozenset[CSIHandle]]:
-        assert isinstance(terms, PodClaims)
-        return self._derived.of(terms)

@@ -26,8 +26,8 @@ from koord.scheduler.framework.contract import (
 )
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.volumes import watching
-from koord.scheduler.volumes.book import VolumeBook, of_claim, of_use
-from koord.scheduler.volumes.claims import ClaimUse, PodClaims, claims_of
+from koord.scheduler.volumes.book import VolumeBook, of_disk, of_use
+from koord.scheduler.volumes.claims import PodClaims, claims_of
 from koord.scheduler.volumes.disks import Disk, disks_of
 
 POD_CONFLICT = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
@@ -35,9 +35,9 @@ DISK_CONFLICT = "node(s) had no available disk"
 
 
 class RestrictionTerms(msgspec.Struct, frozen=True):
-    """The claims of a pod, and the disks that it names itself."""
+    """Keys of the claims that one pod at a time may use, and the disks that the pod names itself."""
 
-    claims: tuple[ClaimUse, ...] = ()
+    claims: tuple[str, ...] = ()
     disks: frozenset[Disk] = frozenset()
 
 
@@ -49,11 +49,13 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugi
         (ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD, ClusterEvent.PVC_ADD, ClusterEvent.PVC_UPDATE)
     )
     filter_locality: ClassVar[Locality] = "cluster"
+    prefilter_resolvable: ClassVar[bool] = False
 
     _book: VolumeBook
     _cluster: Cluster
 
     def __init__(self) -> None:
+        self.epoch = 0
         self._users: dict[str, int] = {}
         """Pods with a node by claim."""
         self._disks: dict[tuple[str, str], Counter[tuple[str, Disk]]] = {}
@@ -79,16 +81,25 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugi
         return None
 
     def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
-        """The claims and disks of the pod."""
+        """The exclusive claims and the disks of the pod, if it has any."""
+        if not template.spec.volumes:
+            return None
         claims = claims_of(template.namespace, template.spec)
+        known = self._book.claims
+        exclusive = tuple(
+            use.key
+            for use in (() if claims is None else claims.uses)
+            if (claim := known.get(use.key)) is not None and READ_WRITE_ONCE_POD in claim.spec.access_modes
+        )
         disks = disks_of(template.spec)
-        return RestrictionTerms(() if claims is None else claims.uses, disks) if claims or disks else None
+        return RestrictionTerms(exclusive, disks) if exclusive or disks else None
 
     def filter_version(self, terms: Terms) -> int:
-        """When a claim or its use changed last; disks are of the rows that pods come to and leave."""
+        """When the first user of a claim or disk came, or the last one went."""
         assert isinstance(terms, RestrictionTerms)
         stamp = self._book.stamp
-        return max((max(stamp(of_claim(use.key)), stamp(of_use(use.key))) for use in terms.claims), default=0)
+        at = max((stamp(of_use(key)) for key in terms.claims), default=0)
+        return max((stamp(of_disk(*disk.identity)) for disk in terms.disks), default=at)
 
     def filter(self, terms: Terms, window: Window) -> Bools:
         """No claim for one pod at a time is in use, no disk clashes."""
@@ -123,13 +134,7 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugi
         return any(disk.clashes(one) for disk in disks_of(template.spec) for one in gone)
 
     def _in_use(self, terms: RestrictionTerms) -> bool:
-        claims = self._book.claims
-        return any(
-            use.key in self._users
-            and (claim := claims.get(use.key)) is not None
-            and READ_WRITE_ONCE_POD in claim.spec.access_modes
-            for use in terms.claims
-        )
+        return any(key in self._users for key in terms.claims)
 
     def _clash(self, terms: RestrictionTerms, window: Window) -> Bools:
         clash: Bools = np.zeros(self._cluster.high, dtype=np.bool_)
@@ -151,9 +156,10 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugi
             before = self._users.get(use.key, 0)
             self._users[use.key] = before + 1
             if not before:
-                self._book.used(use.key)
+                self._book.used(of_use(use.key))
         for disk in disks_of(pod.spec):
             self._disks.setdefault(disk.identity, Counter())[pod.node, disk] += 1
+            self._book.used(of_disk(*disk.identity))
 
     def unassigned(self, pod: AssignedPod) -> None:
         """The last user of a claim frees it."""
@@ -164,8 +170,9 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugi
             self._users[use.key] -= 1
             if not self._users[use.key]:
                 del self._users[use.key]
-                self._book.used(use.key)
+                self._book.used(of_use(use.key))
         for disk in disks_of(pod.spec):
+            self._book.used(of_disk(*disk.identity))
             there = self._disks[disk.identity]
             there[pod.node, disk] -= 1
             if not there[pod.node, disk]:
@@ -178,9 +185,6 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugi
         if old.spec is not pod.spec:
             self.unassigned(old)
             self.assigned(pod)
-            row = self._cluster.index.find(pod.node)
-            if row is not None:
-                self._cluster.touch(row)
 
     # Watching -------------------------------------------------------------------------------------------------------
 
@@ -191,4 +195,5 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugi
     def changed(self, resource: Resource, key: str, old: Any | None, new: Any | None) -> Iterable[ClusterEvent]:
         """Into the book."""
         self._book.apply(resource, key, new)
+        self.epoch += 1
         return watching.events(resource, old, new)

@@ -22,14 +22,14 @@ from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.volumes import watching
 from koord.scheduler.volumes.book import VolumeBook
 from koord.scheduler.volumes.claims import PodClaims, claims_of
-from koord.scheduler.volumes.derived import Derived, Kept
+from koord.scheduler.volumes.derived import Derived
 from koord.scheduler.volumes.zones import VolumeZones, zones_of
 
 NO_ZONE = "node(s) had no available volume zone"
 
 
 class VolumeZone(PreFilterPlugin, FilterPlugin, WatchPlugin):
-    """All terms are the claims of the pod; where their volumes are now is looked up."""
+    """Terms of the filter are the zones of the pod's volumes."""
 
     name: ClassVar[str] = "VolumeZone"
     events: ClassVar[frozenset[ClusterEvent]] = frozenset(
@@ -42,10 +42,14 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, WatchPlugin):
             ClusterEvent.PV_UPDATE,
         )
     )
-    filter_locality: ClassVar[Locality] = "cluster"
+    filter_locality: ClassVar[Locality] = "node"
+    prefilter_resolvable: ClassVar[bool] = False
 
     _book: VolumeBook
     _derived: Derived[VolumeZones]
+
+    def __init__(self) -> None:
+        self.epoch = 0
 
     def attach(self, cluster: Cluster) -> None:
         """What is known of storage is one book for all plugins of the cluster."""
@@ -58,19 +62,21 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, WatchPlugin):
 
     def prefilter(self, terms: Terms) -> str | None:
         """A volume that a claim has, and that does not exist."""
-        return self._now(terms).value.refusal
+        assert isinstance(terms, PodClaims)
+        return self._derived.of(terms).value.refusal
 
     def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
-        """The claims of the pod, if it has any."""
-        return claims_of(template.namespace, template.spec)
-
-    def filter_version(self, terms: Terms) -> int:
-        """When a claim or volume was seen to have changed."""
-        return self._now(terms).at
+        """The zones of the pod's volumes, if they have any."""
+        claims = claims_of(template.namespace, template.spec)
+        if claims is None:
+            return None
+        zones = self._derived.of(claims).value
+        return zones if zones.tests else None
 
     def filter(self, terms: Terms, window: Window) -> Bools:
         """The node is where the volumes are."""
-        return self._now(terms).value.mask(window)
+        assert isinstance(terms, VolumeZones)
+        return terms.mask(window)
 
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
         """Taking pods away does not help."""
@@ -83,6 +89,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, WatchPlugin):
     def changed(self, resource: Resource, key: str, old: Any | None, new: Any | None) -> Iterable[ClusterEvent]:
         """Into the book."""
         self._book.apply(resource, key, new)
+        self.epoch += 1
         return watching.events(resource, old, new)
 
     def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
@@ -94,7 +101,3 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, WatchPlugin):
             return True
         found = (self._book.claims.get(use.key) for use in claims.uses)
         return any(claim is not None and claim.spec.volume_name in ("", subject.metadata.name) for claim in found)
-
-    def _now(self, terms: Terms) -> Kept[VolumeZones]:
-        assert isinstance(terms, PodClaims)
-        return self._derived.of(terms)

@@ -76,6 +76,11 @@ class Resolved(msgspec.Struct, frozen=True, eq=False):
     delayed: tuple[Delayed, ...] = ()
     """Pinned ones first, then by size."""
 
+    @property
+    def anywhere(self) -> bool:
+        """Whether the claims leave all nodes open."""
+        return not self.delayed and all(place is None for place in self.bound)
+
     def judge(self, book: VolumeBook, window: Window) -> Verdict:
         """Where the pod can go."""
         size = window.size

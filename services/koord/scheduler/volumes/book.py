@@ -97,9 +97,9 @@ class VolumeBook:
         """The number of the last change that concerned ``name`` (see the functions below), or a later one."""
         return self._stamps.get(name, self._floor)
 
-    def used(self, claim: str) -> None:
-        """The first pod with a node uses a claim, or the last one does not any more."""
-        self._touch(of_use(claim))
+    def used(self, name: str) -> None:
+        """Pods with a node began or ceased to use what ``name`` is the stamp of."""
+        self._touch(name)
 
     def _touch(self, *names: str) -> None:
         self._clock += 1
@@ -356,6 +356,11 @@ def of_claim(key: str) -> str:
 def of_use(claim: str) -> str:
     """Whether pods with a node use the claim."""
     return f"use {claim}"
+
+
+def of_disk(kind: str, name: str) -> str:
+    """Which pods with a node have the disk."""
+    return f"disk {kind} {name}"
 
 
 def of_gift(claim: str) -> str:
