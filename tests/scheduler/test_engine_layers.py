@@ -48,7 +48,7 @@ def spec_of(cpu: str, only: str | None) -> dict[str, Any]:
 
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from((1, 2, 5, 12, 30, 30)), kinds, steps)
-@example(30, [(["Level:1"], "100m", None)], [("place", 0, 2), ("node", 31, 1), ("place", 0, 2)])
+@example(30, [(["Level:1"], "100m", None)], [("place", 0, 2), ("node", 31, 4), ("place", 0, 2)])
 def test_kept_layers_place_like_full_passes(
     size: int, pods: list[tuple[list[str], str, str | None]], story: list[tuple[str, int, int]]
 ) -> None:
