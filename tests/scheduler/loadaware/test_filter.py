@@ -139,12 +139,7 @@ def windows(**cpu_by_window: str) -> list[dict[str, Any]]:
     ],
 )
 def test_aggregates(seconds: float, reported: dict[str, str], expected: bool) -> None:
-    aggregated = {
-        "usage_thresholds": {"cpu": 65},
-        "usage_aggregation_type": "p95",
-        "usage_aggregated_duration": seconds,
-    }
-    bed = LoadBed(aggregated=AggregatedArgs(**aggregated), usage_thresholds={"cpu": 1})
+    bed = LoadBed(aggregated=AggregatedArgs({"cpu": 65}, "p95", seconds), usage_thresholds={"cpu": 1})
     bed.machine()
     bed.report(cpu="30", aggregated=windows(**reported))
     pod = bed.pod("p", SMALL)
@@ -153,8 +148,7 @@ def test_aggregates(seconds: float, reported: dict[str, str], expected: bool) ->
 
 
 def test_only_the_pods_count_where_the_window_is_not_reported() -> None:
-    aggregated = {"usage_thresholds": {"cpu": 65}, "usage_aggregation_type": "p95", "usage_aggregated_duration": 60.0}
-    bed = LoadBed(aggregated=AggregatedArgs(**aggregated))
+    bed = LoadBed(aggregated=AggregatedArgs({"cpu": 65}, "p95", 60.0))
     bed.machine()
     bed.assign(bed.pod("old", requests("24", "1Gi")), since=NOW - 1000)
     bed.report(cpu="30", pods=[pod_metric("old", "1")], aggregated=windows(**{"5m": "31"}))
@@ -293,7 +287,7 @@ def test_a_row_that_changes_hands_starts_anew() -> None:
 
 def test_estimates_count_until_a_deadline() -> None:
     pods = [pod_metric("slow", "1", "0")]
-    for args, fields, expected in (
+    cases: tuple[tuple[dict[str, Any], dict[str, Any], bool], ...] = (
         ({}, {}, True),
         ({"estimated_seconds_after_pod_scheduled": 400}, {}, True),
         ({"estimated_seconds_after_pod_scheduled": 600}, {}, False),
@@ -301,7 +295,8 @@ def test_estimates_count_until_a_deadline() -> None:
         ({"estimated_seconds_after_initialized": 600}, {"initialized": NOW - 400}, False),
         ({"estimated_seconds_after_initialized": 300}, {"initialized": NOW - 400}, True),
         ({"estimated_seconds_after_initialized": 600}, {}, True),
-    ):
+    )
+    for args, fields, expected in cases:
         bed = LoadBed(**args)
         bed.machine()
         bed.assign(bed.pod("slow", requests("8", "1Mi")), since=NOW - 500, **fields)
@@ -374,7 +369,6 @@ def test_events() -> None:
 
 def test_limits_of_the_estimate() -> None:
     bed = LoadBed(estimated_scaling_factors={"cpu": 100, "memory": 100, "nvidia.com/gpu": 50})
-    bed.machine(**{"nvidia.com/gpu": 8})
     spec = limited("2", "2Gi", cpu_limit="1", resources={"nvidia.com/gpu": "4"})
     terms: Any = bed.load.filter_terms(bed.pod("p", spec).class_.template, bed.cluster)
     # Never above the limit, though the request is more; gpus without a floor.

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from koord.columns.matrix import Bools, Floats
+from koord.kube import pods as kube
 from koord.kube.nodeselectors import compile_term
 from koord.kube.pods import NodeSelectorRequirement, NodeSelectorTerm
 from koord.scheduler.engine.cluster import Cluster
@@ -24,6 +25,8 @@ from koord.scheduler.framework.events import ClusterEvent
 
 NAME_FIELD = "metadata.name"
 MISMATCH = "node(s) didn't match Pod's node affinity/selector"
+ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
+CONFLICT = "pod affinity terms conflict"
 
 Requirement = tuple[str, str, tuple[str, ...]]
 
@@ -36,10 +39,12 @@ class Term(msgspec.Struct, frozen=True):
 
 
 class AffinityTerms(msgspec.Struct, frozen=True):
-    """``selector`` must hold and, if ``required`` is not None, one of its terms."""
+    """``selector`` must hold and, if it is not None, one term of ``required``, and of ``enforced``, which the scheduler
+    adds to every pod."""
 
     selector: tuple[Requirement, ...]
     required: tuple[Term, ...] | None
+    enforced: tuple[Term, ...] | None = None
 
 
 class PreferredTerms(msgspec.Struct, frozen=True):
@@ -49,13 +54,23 @@ class PreferredTerms(msgspec.Struct, frozen=True):
 
 
 class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
-    """Narrows to named nodes, filters by labels, rates by preferred terms."""
+    """Narrows to named nodes, filters by labels, rates by preferred terms.
+
+    ``added``: an affinity that every pod has besides its own.
+    """
 
     name: ClassVar[str] = "NodeAffinity"
     events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL))
     filter_locality: ClassVar[Locality] = "node"
     score_locality: ClassVar[Locality] = "node"
     normalized: ClassVar[bool] = True
+
+    def __init__(self, added: kube.NodeAffinity | None = None) -> None:
+        self._enforced: tuple[Term, ...] | None = None
+        self._added: tuple[tuple[int, Term], ...] = ()
+        if added is not None:
+            self._enforced = _required(added)
+            self._added = _preferred(added)
 
     # PreFilter ------------------------------------------------------------------------------------------------------
 
@@ -77,7 +92,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
 
     def prefilter(self, terms: Terms) -> str | None:
         """Contradictory names fit nowhere."""
-        return None if terms else "pod affinity terms conflict"
+        return None if terms else CONFLICT
 
     def node_names(self, terms: Terms) -> frozenset[str] | None:
         """The named nodes."""
@@ -91,36 +106,34 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
         return self._terms(template)
 
     def filter(self, terms: Terms, window: Window) -> Bools:
-        """The nodeSelector holds, and one required term."""
+        """The nodeSelector holds, and one required term; and one of the added affinity."""
         assert isinstance(terms, AffinityTerms)
-        ok: Bools = np.ones(window.size, dtype=np.bool_)
-        for requirement in terms.selector:
-            ok &= _label_test(requirement, window)
-        if terms.required is not None:
-            matched: Bools = np.zeros(window.size, dtype=np.bool_)
-            for term in terms.required:
-                matched |= _term_test(term, window)
-            ok &= matched
+        ok = _own_test(terms, window)
+        if terms.enforced is not None:
+            ok &= _any_test(terms.enforced, window)
         return ok
 
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
-        """``node(s) didn't match Pod's node affinity/selector``."""
-        return [Reason(MISMATCH, ~self.filter(terms, window), resolvable=False)]
+        """``node(s) didn't match scheduler-enforced node affinity``, else ``... Pod's node affinity/selector``."""
+        assert isinstance(terms, AffinityTerms)
+        refused: Bools = ~_own_test(terms, window)
+        if terms.enforced is None:
+            return [Reason(MISMATCH, refused, resolvable=False)]
+        kept_off: Bools = ~_any_test(terms.enforced, window)
+        return [
+            Reason(ENFORCED, kept_off, resolvable=False),
+            Reason(MISMATCH, refused & ~kept_off, resolvable=False),
+        ]
 
     # Score ----------------------------------------------------------------------------------------------------------
 
     def score_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """Preferred terms, if any; one without tests adds nothing."""
         affinity = template.spec.affinity
-        if affinity is None or affinity.node_affinity is None or not affinity.node_affinity.preferred:
-            return None
-        return PreferredTerms(
-            tuple(
-                (preferred.weight, _term(preferred.preference))
-                for preferred in affinity.node_affinity.preferred
-                if preferred.preference.match_expressions or preferred.preference.match_fields
-            )
-        )
+        preferred = self._added
+        if affinity is not None and affinity.node_affinity is not None and affinity.node_affinity.preferred:
+            preferred += _preferred(affinity.node_affinity)
+        return PreferredTerms(preferred) if preferred else None
 
     def score(self, terms: Terms, window: Window) -> Floats:
         """Sum of the weights of matching terms."""
@@ -136,16 +149,31 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
             return np.zeros(len(raw))
         return np.floor(raw * 100.0 / high)
 
-    @staticmethod
-    def _terms(template: Template) -> AffinityTerms | None:
+    def _terms(self, template: Template) -> AffinityTerms | None:
         spec = template.spec
         selector = tuple((key, "In", (value,)) for key, value in sorted(spec.node_selector.items()))
         required: tuple[Term, ...] | None = None
         if spec.affinity is not None and spec.affinity.node_affinity is not None:
-            node_selector = spec.affinity.node_affinity.required
-            if node_selector is not None:
-                required = tuple(_term(term) for term in node_selector.node_selector_terms)
-        return AffinityTerms(selector, required) if selector or required is not None else None
+            required = _required(spec.affinity.node_affinity)
+        if not selector and required is None and self._enforced is None:
+            return None
+        return AffinityTerms(selector, required, self._enforced)
+
+
+def _required(affinity: kube.NodeAffinity) -> tuple[Term, ...] | None:
+    """SelectorError names what is wrong with a term."""
+    if affinity.required is None:
+        return None
+    return tuple(_term(term) for term in affinity.required.node_selector_terms)
+
+
+def _preferred(affinity: kube.NodeAffinity) -> tuple[tuple[int, Term], ...]:
+    """Terms without tests add nothing. SelectorError names what is wrong with a term."""
+    return tuple(
+        (preferred.weight, _term(preferred.preference))
+        for preferred in affinity.preferred
+        if preferred.preference.match_expressions or preferred.preference.match_fields
+    )
 
 
 def _term(term: NodeSelectorTerm) -> Term:
@@ -159,6 +187,24 @@ def _term(term: NodeSelectorTerm) -> Term:
 
 def _requirement(requirement: NodeSelectorRequirement) -> Requirement:
     return (requirement.key, requirement.operator, tuple(requirement.values))
+
+
+def _own_test(terms: AffinityTerms, window: Window) -> Bools:
+    """What the pod itself asks for."""
+    ok: Bools = np.ones(window.size, dtype=np.bool_)
+    for requirement in terms.selector:
+        ok &= _label_test(requirement, window)
+    if terms.required is not None:
+        ok &= _any_test(terms.required, window)
+    return ok
+
+
+def _any_test(terms: tuple[Term, ...], window: Window) -> Bools:
+    """One of them at least."""
+    matched: Bools = np.zeros(window.size, dtype=np.bool_)
+    for term in terms:
+        matched |= _term_test(term, window)
+    return matched
 
 
 def _term_test(term: Term, window: Window) -> Bools:
@@ -206,12 +252,13 @@ def _compare(column: LabelColumn, operator: str, values: tuple[str, ...]) -> Boo
 def _name_test(key: str, operator: str, values: tuple[str, ...], window: Window) -> Bools:
     if key != NAME_FIELD or operator not in ("In", "NotIn"):
         raise ValueError(f"node affinity: matchFields: {key} {operator}: only {NAME_FIELD} In or NotIn is known")
-    named = np.zeros(window.cluster.high, dtype=np.bool_)
-    for value in values:
-        row = window.cluster.index.find(value)
-        if row is not None:
-            named[row] = True
-    found: Bools = named[window.rows]
+    rows = [row for value in values if (row := window.cluster.index.find(value)) is not None]
+    found: Bools
+    if isinstance(window.rows, slice):
+        found = np.zeros(window.size, dtype=np.bool_)
+        found[rows] = True
+    else:
+        found = np.isin(window.rows, rows) if len(rows) != 1 else np.equal(window.rows, rows[0])
     return found if operator == "In" else ~found
 
 

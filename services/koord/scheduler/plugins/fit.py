@@ -1,13 +1,15 @@
 """NodeResourcesFit: room for the pod, and how full the node would be. Spec 10 section 3.15, "Fit strategies"."""
 
 import heapq
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal, Self, cast
 
 import msgspec
 import numpy as np
 
 from koord.columns.matrix import Bools, Floats
+from koord.scheduler.config.rules import is_extended
+from koord.scheduler.config.upstreamargs import NodeResourcesFitArgs
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.resources import CPU, FIRST, MEMORY, NOWHERE, PODS
 from koord.scheduler.engine.window import Window
@@ -27,16 +29,44 @@ class ResourceWeight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight: int = 1
 
 
-class FitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``strategy`` and the resources it looks at; extended ones count only for pods that request them."""
+class ShapePoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """At ``utilization`` percent, in 0..100, a resource scores ``score``, in 0..10."""
 
-    strategy: Literal["LeastAllocated", "MostAllocated"] = "LeastAllocated"
+    utilization: int
+    score: int
+
+
+class FitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``strategy`` and the resources it looks at; extended ones count only for pods that request them.
+
+    ``shape`` is for RequestedToCapacityRatio alone: points of ascending utilization, linear between them.
+    ``ignored_resources`` and ``ignored_groups`` (what stands before the slash) are extended resources that the filter
+    does not look at.
+    """
+
+    strategy: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
     resources: tuple[ResourceWeight, ...] = (
         ResourceWeight("cpu"),
         ResourceWeight("memory"),
         ResourceWeight("kubernetes.io/batch-cpu"),
         ResourceWeight("kubernetes.io/batch-memory"),
     )
+    shape: tuple[ShapePoint, ...] = ()
+    ignored_resources: tuple[str, ...] = ()
+    ignored_groups: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, args: NodeResourcesFitArgs) -> Self:
+        """From the plugin's arguments in a KubeSchedulerConfiguration, checked and completed."""
+        strategy = args.strategy
+        ratio = strategy.requested_to_capacity_ratio
+        return cls(
+            cast(Any, strategy.type),
+            tuple(ResourceWeight(resource.name, resource.weight) for resource in strategy.resources),
+            tuple(ShapePoint(point.utilization, point.score) for point in ratio.shape) if ratio is not None else (),
+            args.ignored_resources,
+            args.ignored_resource_groups,
+        )
 
 
 class FitTerms(msgspec.Struct, frozen=True):
@@ -67,6 +97,9 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
 
     def __init__(self, settings: FitSettings | None = None) -> None:
         self.settings = settings or FitSettings()
+        self._curve: Floats | None = None
+        if self.settings.strategy == "RequestedToCapacityRatio":
+            self._curve = curve(self.settings.shape)
 
     # Filter ---------------------------------------------------------------------------------------------------------
 
@@ -75,9 +108,18 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
         vector, unlisted = template.footprint.vector, template.footprint.unlisted
         numbers = np.flatnonzero(vector[FIRST:]).tolist()
         needs = [(n, cluster.resources[n], float(vector[FIRST + n])) for n in numbers]
+        names: Iterable[str] = unlisted
+        if self.settings.ignored_resources or self.settings.ignored_groups:
+            needs = [need for need in needs if not self._ignored(need[1])]
+            names = [name for name in unlisted if not self._ignored(name)]
         if unlisted:
-            needs += [(NOWHERE, name, float(unlisted[name])) for name in heapq.nsmallest(MOST_UNLISTED, unlisted)]
+            needs += [(NOWHERE, name, float(unlisted[name])) for name in heapq.nsmallest(MOST_UNLISTED, names)]
         return FitTerms(tuple(needs))
+
+    def _ignored(self, name: str) -> bool:
+        if not is_extended(name):
+            return False
+        return name in self.settings.ignored_resources or name.partition("/")[0] in self.settings.ignored_groups
 
     def filter(self, terms: Terms, window: Window) -> Bools:
         """Request ≤ free for every resource."""
@@ -125,16 +167,13 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
     def score(self, terms: Terms, window: Window) -> Floats:
         """Floor of the weighted mean of the resources' floors; resources a node lacks are left out of its mean."""
         assert isinstance(terms, FitScoreTerms)
+        if self._curve is not None:
+            return self._by_ratio(terms, window, self._curve)
         most = self.settings.strategy == "MostAllocated"
         total: Floats | None = None
         missing: list[tuple[Bools, int]] = []
         for number, added, weight in terms.parts:
-            if number < 0:
-                free = window.nonzero_free(number + len(NATIVE))
-                capacity = window.allocated(CPU if number + len(NATIVE) == 0 else MEMORY)
-            else:
-                free = window.free(number)
-                capacity = window.allocated(number)
+            free, capacity = _room(window, number)
             part = _share(free - added, capacity, most)
             if capacity.size and capacity.min() <= 0.0:
                 lacking: Bools = capacity <= 0.0
@@ -153,6 +192,51 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
             weights[lacking] -= weight
         mean: Floats = np.divide(total, weights, out=np.zeros(window.size), where=weights > 0)
         return np.floor(mean, out=mean)
+
+    def _by_ratio(self, terms: FitScoreTerms, window: Window, points: Floats) -> Floats:
+        """Rounded weighted mean of the curve at each resource's utilization; resources that score 0 are left out."""
+        total, weights = np.zeros(window.size), np.zeros(window.size)
+        for number, added, weight in terms.parts:
+            free, capacity = _room(window, number)
+            requested = capacity - free
+            requested += added
+            has: Bools = capacity > 0.0
+            utilization = np.full(window.size, MAX_SCORE)
+            np.divide(requested * MAX_SCORE, capacity, out=utilization, where=has & (requested <= capacity))
+            part = points[np.maximum(utilization, 0.0).astype(np.int64)]
+            part[~has] = 0.0
+            total += part * weight
+            weights += (part > 0.0) * float(weight)
+        mean: Floats = np.divide(total, weights, out=total, where=weights > 0.0)
+        mean += 0.5
+        return np.floor(mean, out=mean)
+
+
+def curve(shape: Sequence[ShapePoint]) -> Floats:
+    """The score, in 0..100, at each whole utilization from 0 to 100; integer interpolation, rounded towards zero."""
+    if not shape:
+        raise ValueError("fit.shape: RequestedToCapacityRatio needs at least one point")
+    return np.array([_at(shape, utilization) for utilization in range(101)], dtype=np.float64)
+
+
+def _at(shape: Sequence[ShapePoint], utilization: int) -> int:
+    before: ShapePoint | None = None
+    for point in shape:
+        if utilization <= point.utilization:
+            if before is None:
+                return 10 * point.score
+            rise, run = 10 * (point.score - before.score), point.utilization - before.utilization
+            return 10 * before.score + int(rise * (utilization - before.utilization) / run)
+        before = point
+    return 10 * shape[-1].score
+
+
+def _room(window: Window, number: int) -> tuple[Floats, Floats]:
+    """What is free and what is allocatable; numbers below 0 are cpu and memory, counted with the non-zero floor."""
+    if number >= 0:
+        return window.free(number), window.allocated(number)
+    which = number + len(NATIVE)
+    return window.nonzero_free(which), window.allocated(CPU if which == 0 else MEMORY)
 
 
 def _share(left: Floats, capacity: Floats, most: bool) -> Floats:
