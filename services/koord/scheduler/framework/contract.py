@@ -367,6 +367,42 @@ class ReservePlugin(Plugin):
         """
 
 
+class Write(msgspec.Struct, frozen=True):
+    """A JSON merge patch of one object; ``uid`` and ``resource_version``, where set, are preconditions."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    body: bytes
+    uid: str = ""
+    resource_version: str = ""
+
+
+class PreBind(msgspec.Struct, frozen=True):
+    """What must be written before a pod is bound, and how long (seconds) it may take until that has its effect."""
+
+    writes: tuple[Write, ...]
+    timeout_s: float
+
+
+class PreBindPlugin(Plugin):
+    """Has something of the pod's in the API before the pod is bound: volumes. Its room is claimed meanwhile.
+
+    A failure gives everything back (``unreserve`` is called) and the pod is tried again after backing off.
+    """
+
+    @abc.abstractmethod
+    def prebind(self, pod: PodRef, node: str) -> PreBind | str | None:
+        """Asked once the pod's claim was accepted; None: it can be bound at once; a text: why it cannot be bound."""
+
+    @abc.abstractmethod
+    def prebound(self, uid: str) -> bool | str:
+        """Whether the pod can be bound now (it is not asked again then); a text: why it never will be.
+
+        Asked each second, and when an object that the plugin watches changed, from when ``prebind`` wanted to wait.
+        """
+
+
 class PluginError(Exception):
     """A plugin raised: names the plugin and the point."""
 
