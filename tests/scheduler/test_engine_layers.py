@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Outcome, Placed
+from koord.scheduler.framework.contract import PluginError
 from tests.scheduler.clusters import Bed, requests
 from tests.scheduler.planted import Flaky, Keys, Moody, Skew, Slots, planted
 
@@ -26,6 +27,7 @@ kinds = st.lists(
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("place"), st.integers(0, 3), st.sampled_from((1, 2, 5, 9))),
+        st.tuples(st.just("look"), st.integers(0, 3), st.just(0)),
         st.tuples(st.just("forget"), st.integers(0, 40), st.just(0)),
         st.tuples(st.just("node"), st.sampled_from((0, 1, 2, 4, 31, 33)), st.integers(1, 4)),
         st.tuples(st.just("gone"), st.integers(0, 7), st.just(0)),
@@ -46,9 +48,17 @@ def spec_of(cpu: str, only: str | None) -> dict[str, Any]:
     return requests(cpu, affinity={"nodeAffinity": required})
 
 
+def _keys(bed: Bed, uses: list[str], spec: dict[str, Any]) -> list[Any] | None:
+    try:
+        _, keys = bed.engine.ranked(bed.pod("look", spec, annotations={"use": " ".join(uses)}).class_)
+    except PluginError:
+        return None
+    return list(keys)
+
+
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from((1, 2, 5, 12, 30, 30)), kinds, steps)
-@example(30, [(["Level:1"], "100m", None)], [("place", 0, 2), ("node", 31, 4), ("place", 0, 2)])
+@example(30, [(["Level:1"], "100m", None)], [("place", 0, 2), ("look", 0, 0), ("node", 31, 4), ("look", 0, 0)])
 def test_kept_layers_place_like_full_passes(
     size: int, pods: list[tuple[list[str], str, str | None]], story: list[tuple[str, int, int]]
 ) -> None:
@@ -74,6 +84,10 @@ def test_kept_layers_place_like_full_passes(
                 assert outcome == anew.engine.place_one(anew.pod(name, spec, annotations=annotations))
                 if isinstance(outcome, Placed):
                     placed.append(info.uid)
+        elif what == "look":
+            uses, cpu, only = pods[which % len(pods)]
+            anew.engine.forget_evaluations()
+            assert _keys(kept, uses, spec_of(cpu, only)) == _keys(anew, uses, spec_of(cpu, only))
         for bed in (kept, anew):
             if what == "forget" and placed:
                 bed.engine.forget(placed[which % len(placed)])
