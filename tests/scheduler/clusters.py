@@ -21,7 +21,7 @@ _decoder = msgspec.json.Decoder(PodView)
 
 
 class Bed:
-    """A cluster with an engine on the shipped profile."""
+    """A cluster with an engine on the shipped profile; ``extra`` plugins take the place of its own of their name."""
 
     def __init__(self, *, seed: str = "", fit: FitSettings | None = None, extra: Sequence[Plugin] = ()) -> None:
         self.cluster = Cluster(seed)
@@ -29,7 +29,9 @@ class Bed:
         profile = default_profile(self.coscheduling, fit=fit)
         if extra:
             weights = {plugin.name: weight for plugin, weight in profile.scores}
-            profile = Profile((*profile.plugins, *extra), weights)
+            names = {plugin.name for plugin in extra}
+            kept = (plugin for plugin in profile.plugins if plugin.name not in names)
+            profile = Profile((*kept, *extra), weights)
         self.profile = profile
         self.engine = Engine(self.cluster, profile)
         self.catalogue = Catalogue(self.cluster, profile)
