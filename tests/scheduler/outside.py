@@ -386,9 +386,12 @@ async def scheduler(
     settings: SchedulerSettings | None = None,
     *,
     spans: Spans | None = None,
+    scheduler_names: tuple[str, ...] = (),
 ) -> AsyncIterator[SchedulerService]:
     """A running scheduler service."""
     common = CommonSettings(cluster=cluster)
+    if scheduler_names:
+        common = msgspec.structs.replace(common, scheduler_names=scheduler_names)
     host = Host("scheduler", common, Telemetry(spans or Spans(enabled=False), None))
     host.attach(
         bus=await Bus.connect(nats_url, cluster, "scheduler"),

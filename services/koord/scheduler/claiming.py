@@ -23,6 +23,8 @@ from koord.telemetry.spans import Spans
 
 _INTERNAL = "internal.scheduling.koordinator.sh/"
 _OLD = "scheduling.koordinator.sh/"
+GANG_SLOT = "gang/"
+"""Whoever has the slot of a Strict gang group plans it."""
 GROUP_ID, MEMBER_COUNT = "bind-gang-group-id", "bind-gang-member-count"
 
 
@@ -59,7 +61,10 @@ class Claims:
             gangs = self._gangs(planned)
             strict = any(self._book.whole(gang) for gang in gangs)
             if strict:
-                slots = (Slot(f"gang/{unit.group}"),)
+                slots = (Slot(GANG_SLOT + unit.group),)
+        given = [Slot(item, pod.uid) for pod, placed in planned.members for item in placed.slots]
+        if given:
+            slots = (*slots, *given)
         return ClaimRequest(
             f"{self._incarnation}-{next(self._numbers)}",
             tuple([self._member(pod, placed) for pod, placed in planned.members]),

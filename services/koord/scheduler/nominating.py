@@ -15,6 +15,7 @@ from collections.abc import Collection
 from koord.accounting.takes import NODE
 from koord.ledger.model import ClaimRequest, Short
 from koord.ledger.nominations import NominateRequest
+from koord.scheduler.claiming import GANG_SLOT
 
 KEEP_S = 10.0
 EVERY_S = 60.0
@@ -33,14 +34,18 @@ class Nominating:
     def request(self, unit: str, claim: ClaimRequest, shorts: Collection[Short], now: float) -> NominateRequest | None:
         """What to nominate of a refused claim; None: nothing is left of it, it had its turn, or it has a rival.
 
-        A short slot means that another replica plans the same gang group: whoever holds it goes on with it.
+        A short gang slot means that another replica plans the same gang group: whoever holds it goes on with it. Other
+        slots are things of one node that a plugin gave a pod; that pod keeps nothing there.
         """
         while self._asked and now - next(iter(self._asked.values())) >= EVERY_S:
             del self._asked[next(iter(self._asked))]
-        if unit in self._asked or any(short.kind == "slot" for short in shorts):
-            return None
         lost = {short.item for short in shorts}
-        members = tuple(member for member in claim.members if NODE + member.node not in lost)
+        if unit in self._asked or any(item.startswith(GANG_SLOT) for item in lost):
+            return None
+        without = {slot.uid for slot in claim.slots if slot.item in lost}
+        members = tuple(
+            member for member in claim.members if NODE + member.node not in lost and member.uid not in without
+        )
         if not members:
             return None
         self._asked[unit] = now

@@ -35,8 +35,7 @@ class Planner:
         self._world = world
         self._tell = tell
         self._on_rejected = on_rejected
-        self._unschedulable = metrics.attempts.labels("unschedulable", profile)
-        self._error = metrics.attempts.labels("error", profile)
+        self._profile = profile
 
     async def plan(self, units: Sequence[Unit]) -> list[Planned]:
         """Plans of all units that found a place, assumed in the engine."""
@@ -130,12 +129,17 @@ class Planner:
             return
         message = failed[0][1].message
         if any(diagnosis.error for _, diagnosis in failed):
-            self._error.inc(len(failed))
+            self._count("error", failed)
             self._queue.fail(unit, now, message)
         else:
-            self._unschedulable.inc(len(failed))
+            self._count("unschedulable", failed)
             if unit.group:
                 self._on_rejected("rejected", failed[0][0].uid, message)
             self._queue.reject(unit, rejecters, now, message)
         for pod, diagnosis in failed:
             self._tell(pod, diagnosis)
+
+    def _count(self, result: str, failed: list[tuple[PodInfo, Diagnosis]]) -> None:
+        """Under the profile of the first: members of one unit are of one profile, but for the oddest gangs."""
+        profile = failed[0][0].class_.profile.scheduler_name or self._profile
+        metrics.attempts.labels(result, profile).inc(len(failed))

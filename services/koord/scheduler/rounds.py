@@ -10,19 +10,19 @@ from collections.abc import Callable, Sequence
 import msgspec
 from prometheus_client import Counter
 
-from koord.accounting.takes import NODE
+from koord.accounting.takes import NODE, PODS
 from koord.bus.connection import Bus
 from koord.bus.errors import BusError
 from koord.contracts.decisions import ObjectRef
 from koord.contracts.ledger import LedgerHint
-from koord.kube.resources import POD_GROUPS, PODS
+from koord.kube import resources
 from koord.ledger.client import Ledger
 from koord.ledger.model import ClaimAnswer, ClaimRequest, LedgerRefused, LedgerUnavailable, Release, Short, Wounded
 from koord.ledger.nominations import NominateAnswer, NominateRequest
 from koord.ledger.wire import check_claim
 from koord.scheduler import metrics
 from koord.scheduler.binds import Binds
-from koord.scheduler.claiming import Claims, Planned
+from koord.scheduler.claiming import GANG_SLOT, Claims, Planned
 from koord.scheduler.corrections import Corrections
 from koord.scheduler.flights import Flight
 from koord.scheduler.framework.events import ClusterEvent
@@ -81,7 +81,8 @@ class ClaimRounds:
         self._spans = spans
         self._log = log
         self._close = close
-        self._scheduled = metrics.attempts.labels("scheduled", profile)
+        self._profile = profile
+        self._scheduled: dict[str, Counter] = {}
         self._unanswered: list[ClaimRequest] = []
         self._counters: dict[tuple[str, str], Counter] = {}
 
@@ -188,6 +189,14 @@ class ClaimRounds:
         for offer in offers:
             await self._nominate(offer)
 
+    def _count_scheduled(self, plan: Planned) -> None:
+        """Under the profile of the first, as with those that find no place."""
+        name = plan.members[0][0].class_.profile.scheduler_name or self._profile
+        made = self._scheduled.get(name)
+        if made is None:
+            made = self._scheduled[name] = metrics.attempts.labels("scheduled", name)
+        made.inc(len(plan.members))
+
     def _count(self, status: str, kind: str) -> None:
         made = self._counters.get((status, kind))
         if made is None:
@@ -219,7 +228,7 @@ class ClaimRounds:
         flight = self._claims.flight(plan, request, answer, trace)
         self._world.planned(unit, [pod for pod, _ in plan.members])
         self._binds.hold(flight, unit.since, unit.attempts)
-        self._scheduled.inc(len(flight.members))
+        self._count_scheduled(plan)
         self._leave(plan, now)
         if not plan.complete:
             gang = self._world.book.of(next(iter(flight.members)))
@@ -282,7 +291,8 @@ class ClaimRounds:
         for pod, _ in plan.members:
             self._world.engine.forget(pod.uid)
         self._mask(answer.shorts, now)
-        slot = any(short.kind == "slot" for short in answer.shorts)
+        self._mask_slots(plan, answer.shorts, now)
+        slot = any(short.kind == "slot" and short.item.startswith(GANG_SLOT) for short in answer.shorts)
         unit.conflicts += 1
         if unit.pods:
             self._claims.refusals.refused(unit.key, now)
@@ -301,8 +311,18 @@ class ClaimRounds:
     def _mask(self, shorts: Sequence[Short], now: float) -> None:
         for short in shorts:
             metrics.conflicts.labels(short.item.partition("/")[0]).inc()
+            if short.kind == "slot":
+                continue
             available = 0 if short.kind == "closed" else short.available
             self._corrections.believe(short.item, short.key, available, now)
+
+    def _mask_slots(self, plan: Planned, shorts: Sequence[Short], now: float) -> None:
+        """Somebody else has what a plugin gave a pod (cpus of its own): the node counts as full until the API shows
+        what that one got, so that the pod is planned elsewhere."""
+        lost = {short.item for short in shorts if short.kind == "slot"}
+        for _, placed in plan.members if lost else ():
+            if not lost.isdisjoint(placed.slots):
+                self._corrections.believe(NODE + placed.node, PODS, 0, now)
 
     def _back_off(self, plan: Planned, now: float, message: str, *, tell: bool = True) -> None:
         """The unit lost three times in a row: it waits, and its pods are told."""
@@ -356,10 +376,14 @@ class ClaimRounds:
         gang = self._world.book.of(ref.uid) if plan.unit.group else None
         group_uid = self._world.book.pod_group_uids.get(gang.ref.id) if gang is not None else None
         if gang is None or group_uid is None:
-            self._notices.inform(ObjectRef(PODS.token, ref.namespace, ref.name, ref.uid), "Pod", "RoomKept", text)
+            self._notices.inform(
+                ObjectRef(resources.PODS.token, ref.namespace, ref.name, ref.uid), "Pod", "RoomKept", text
+            )
             return
-        group = ObjectRef(POD_GROUPS.token, gang.ref.namespace, gang.ref.name, group_uid)
-        self._notices.inform(group, POD_GROUPS.kind, "RoomKept", text, api_version=POD_GROUPS.api_version)
+        group = ObjectRef(resources.POD_GROUPS.token, gang.ref.namespace, gang.ref.name, group_uid)
+        self._notices.inform(
+            group, resources.POD_GROUPS.kind, "RoomKept", text, api_version=resources.POD_GROUPS.api_version
+        )
 
 
 def _reason(answer: ClaimAnswer | NominateAnswer) -> str:

@@ -33,6 +33,8 @@ from koord.scheduler import metrics
 from koord.scheduler.binds import Binds
 from koord.scheduler.catalogue import Catalogue
 from koord.scheduler.claiming import Claims
+from koord.scheduler.config.errors import ConfigError
+from koord.scheduler.configured import profiles_of
 from koord.scheduler.driver import Driver
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.diagnosis import Diagnosis
@@ -65,19 +67,22 @@ class SchedulerService:
 
     def __init__(self, host: Host, settings: SchedulerSettings) -> None:
         try:
-            profile, coscheduling = settings.profile()
+            profiles = profiles_of(settings, host.common.scheduler_names)
         except ProfileError as error:
             raise SettingsError(f"scheduler.{error}") from error
+        except ConfigError as error:
+            raise SettingsError(str(error)) from error
+        coscheduling = profiles.coscheduling
         self._host = host
         self._log = host.log
         bus, name = host.bus, host.common.scheduler_names[0]
         cluster = Cluster(settings.seed)
-        self._engine = Engine(cluster, profile)
-        quota = next((plugin for plugin in profile.plugins if isinstance(plugin, ElasticQuota)), None)
+        self._engine = Engine(cluster, *profiles.all)
+        quota = next((plugin for plugin in self._engine.plugins if isinstance(plugin, ElasticQuota)), None)
         if quota is not None:
             quota.tree.default = not host.common.disable_default_quota
         hints = Hints(self._engine.profiles)
-        self._queue = SchedulingQueue(hints.events, settings.queue, hints)
+        self._queue = SchedulingQueue(hints.events, profiles.queue, hints)
         self._publisher = DecisionPublisher(bus, "scheduler")
         self._pods = StateCache(bus, PODS, PodView, self._on_pod, on_bad=self._on_bad_pod)
         images = any(plugin.reads_images for plugin in self._engine.plugins)
@@ -101,7 +106,7 @@ class SchedulerService:
         self._outgoing = Outgoing(bus, self._publisher, self._notices, self._news, host.spans, host.log)
         self._world = World(
             self._engine,
-            Catalogue(cluster, profile, gates=settings.transformers),
+            Catalogue(cluster, profiles.usual, profiles.others, gates=settings.transformers),
             self._queue,
             coscheduling,
             quota,
@@ -177,10 +182,12 @@ class SchedulerService:
             groups=self._groups,
             evicting=lambda: (self._phases.leading, self._pods.is_following),
             profile=name,
-            plugins=[plugin.name for plugin in profile.plugins],
+            plugins=list(dict.fromkeys(plugin.name for plugin in self._engine.plugins)),
         )
         self._publisher.on_result(self._binds.on_result)
         self._explainer = Explainer(self._world, self._binds, self._pods.get)
+        for text in profiles.notes:
+            self._log.warning("the scheduler's configuration", file=settings.config, note=text)
         if settings.percentage_of_nodes_to_score:
             self._log.info("percentage_of_nodes_to_score is ignored: all nodes are always scored")
 

@@ -26,12 +26,14 @@ class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything under ``scheduler`` in the settings file.
 
-    Whose pods are served is a common setting (``scheduler_names``). ``batch``: pods planned before they are claimed.
-    ``seed`` fixes how ties between nodes break. ``percentage_of_nodes_to_score`` is accepted and has no effect: all
-    nodes are always scored. ``scheduled_events``: whether a Scheduled event is recorded for every pod.
-    ``transformers``: what may be changed of a pod before anybody looks at it.
+    Whose pods are served is a common setting (``scheduler_names``). ``config``: a KubeSchedulerConfiguration's file,
+    in place of ``plugins``, ``fit``, ``balanced``, ``quota`` and what it says of queue and gangs. ``batch``: pods
+    planned before they are claimed. ``seed`` fixes how ties between nodes break. ``percentage_of_nodes_to_score`` is
+    accepted and has no effect: all nodes are always scored. ``scheduled_events``: whether a Scheduled event is recorded
+    for every pod. ``transformers``: what may be changed of a pod before anybody looks at it.
     """
 
+    config: str = ""
     batch: int = 512
     seed: str = "koord"
     scheduled_events: bool = True

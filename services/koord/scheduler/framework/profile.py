@@ -1,6 +1,7 @@
 """A profile: the plugins in force, their order and weights. A node counts under the first plugin that refuses it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from koord.scheduler.framework.contract import (
     AssignPlugin,
@@ -25,11 +26,28 @@ class ProfileError(ValueError):
     """A profile that cannot be used; names the plugin and the rule."""
 
 
-class Profile:
-    """Plugins by extension point. A plugin with weight 0 is not asked for scores."""
+P = TypeVar("P", bound=Plugin)
 
-    def __init__(self, plugins: Iterable[Plugin], weights: Mapping[str, int] | None = None) -> None:
+
+class Profile:
+    """Plugins by extension point. A plugin with weight 0 is not asked for scores.
+
+    ``points`` says by name which plugins are asked, in which order, at ``preEnqueue``, ``preFilter``, ``filter``,
+    ``score`` and ``reserve``; at a point that it does not have, all plugins that can be, in the order of ``plugins``.
+    ``scheduler_name`` is that of its pods, for metrics.
+    """
+
+    def __init__(
+        self,
+        plugins: Iterable[Plugin],
+        weights: Mapping[str, int] | None = None,
+        *,
+        points: Mapping[str, Sequence[str]] | None = None,
+        scheduler_name: str = "",
+    ) -> None:
         self.plugins = tuple(plugins)
+        self.scheduler_name = scheduler_name
+        self._points = points or {}
         weights = weights or {}
         names = [plugin.name for plugin in self.plugins]
         for name in names:
@@ -40,13 +58,13 @@ class Profile:
                 raise ProfileError(f"plugins.weights.{name}: no such plugin; known: {', '.join(names)}")
             if not 0 <= weight <= HEAVIEST:
                 raise ProfileError(f"plugins.weights.{name}: {weight} is not in 0..{HEAVIEST}")
-        self.pre_enqueue = tuple(plugin for plugin in self.plugins if isinstance(plugin, PreEnqueuePlugin))
-        self.prefilters = tuple(plugin for plugin in self.plugins if isinstance(plugin, PreFilterPlugin))
-        self.filters = tuple(plugin for plugin in self.plugins if isinstance(plugin, FilterPlugin))
+        self.pre_enqueue = self._at("preEnqueue", [each for each in self.plugins if isinstance(each, PreEnqueuePlugin)])
+        self.prefilters = self._at("preFilter", [each for each in self.plugins if isinstance(each, PreFilterPlugin)])
+        self.filters = self._at("filter", [each for each in self.plugins if isinstance(each, FilterPlugin)])
         self.scores = tuple(
             (plugin, weights.get(plugin.name, 1))
-            for plugin in self.plugins
-            if isinstance(plugin, ScorePlugin) and weights.get(plugin.name, 1)
+            for plugin in self._at("score", [each for each in self.plugins if isinstance(each, ScorePlugin)])
+            if weights.get(plugin.name, 1)
         )
         total = sum(weight for _, weight in self.scores)
         if total > HEAVIEST:
@@ -58,10 +76,16 @@ class Profile:
         self.assigning = tuple(plugin for plugin in self.plugins if isinstance(plugin, AssignPlugin))
         self.noding = tuple(plugin for plugin in self.plugins if isinstance(plugin, NodePlugin))
         self.watching = tuple(plugin for plugin in self.plugins if isinstance(plugin, WatchPlugin))
-        self.reserving = tuple(plugin for plugin in self.plugins if isinstance(plugin, ReservePlugin))
+        self.reserving = self._at("reserve", [each for each in self.plugins if isinstance(each, ReservePlugin)])
         self.node_keys = tuple(sorted({key for plugin in self.noding for key in plugin.node_keys}))
         self.pod_keys = tuple(sorted({key for plugin in self.plugins for key in plugin.pod_keys}))
         self._events = {plugin.name: plugin.events for plugin in self.plugins}
+
+    def _at(self, point: str, able: Sequence[P]) -> tuple[P, ...]:
+        """The plugins of a point, in order, of those ``able`` to be there."""
+        found = {plugin.name: plugin for plugin in able}
+        names = self._points.get(point, found)
+        return tuple(found[name] for name in names if name in found)
 
     def events(self, plugin: str) -> frozenset[ClusterEvent]:
         """Events that may help a pod which ``plugin`` rejected; every event for a plugin not of this profile."""

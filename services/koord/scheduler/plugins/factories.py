@@ -1,0 +1,58 @@
+"""Which plugins are built, and how each is made from its arguments in a profile's configuration.
+
+Plugins that keep books which other parts of the scheduler read (gangs, quotas) are not here: there is one of each.
+"""
+
+from collections.abc import Callable, Mapping
+
+from koord.scheduler.config.model import ProfileConfig
+from koord.scheduler.config.upstreamargs import (
+    NodeAffinityArgs,
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+)
+from koord.scheduler.framework.contract import Plugin
+from koord.scheduler.plugins.affinity import NodeAffinity
+from koord.scheduler.plugins.balanced import BalancedSettings, NodeResourcesBalancedAllocation
+from koord.scheduler.plugins.coscheduling import Coscheduling
+from koord.scheduler.plugins.elasticquota import ElasticQuota
+from koord.scheduler.plugins.fit import FitSettings, NodeResourcesFit
+from koord.scheduler.plugins.gates import SchedulingGates
+from koord.scheduler.plugins.node_status import NodeName, NodeUnschedulable
+from koord.scheduler.plugins.tolerations import TaintToleration
+
+Factory = Callable[[ProfileConfig], Plugin]
+
+
+def _fit(config: ProfileConfig) -> Plugin:
+    return NodeResourcesFit(FitSettings.of(config.arguments(NodeResourcesFit.name, NodeResourcesFitArgs)))
+
+
+def _balanced(config: ProfileConfig) -> Plugin:
+    name = NodeResourcesBalancedAllocation.name
+    args = config.arguments(name, NodeResourcesBalancedAllocationArgs)
+    return NodeResourcesBalancedAllocation(BalancedSettings.of(args))
+
+
+def _affinity(config: ProfileConfig) -> Plugin:
+    return NodeAffinity(config.arguments(NodeAffinity.name, NodeAffinityArgs).added_affinity)
+
+
+FACTORIES: Mapping[str, Factory] = {
+    SchedulingGates.name: lambda config: SchedulingGates(),
+    NodeUnschedulable.name: lambda config: NodeUnschedulable(),
+    NodeName.name: lambda config: NodeName(),
+    TaintToleration.name: lambda config: TaintToleration(),
+    NodeAffinity.name: _affinity,
+    NodeResourcesFit.name: _fit,
+    NodeResourcesBalancedAllocation.name: _balanced,
+}
+"""Complete plugins by name."""
+
+SINGLE = frozenset((Coscheduling.name, ElasticQuota.name))
+"""Plugins of which a process has one, for all profiles."""
+
+WITHOUT_PLUGIN = frozenset(("PrioritySort", "DefaultBinder", "DefaultPreBind"))
+"""What the queue, the claims and the gateway always do: by priority, one Binding, all annotations in it."""
+
+BUILT = frozenset((*FACTORIES, *SINGLE, *WITHOUT_PLUGIN))
