@@ -20,6 +20,7 @@ from koord.scheduler.flights import Flight, Flights, open_members
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.notices import Notices
 from koord.scheduler.podview import PodView
+from koord.scheduler.prebinding import Prebinding
 from koord.scheduler.queueing.queue import SchedulingQueue
 from koord.scheduler.world import World
 from koord.telemetry.logs import Logger
@@ -47,6 +48,7 @@ class Binds:
         on_unavailable: Callable[[str], None],
     ) -> None:
         self.flights = Flights()
+        self._prebinding = Prebinding(self.flights, publisher, log)
         self._world = world
         self._queue = queue
         self._claims = claims
@@ -86,8 +88,13 @@ class Binds:
         return held
 
     def publish(self, flight: Flight) -> None:
-        """Publish (again) the bind of a flight; what JetStream does not acknowledge is published again later."""
+        """Publish (again) the bind of a flight; what JetStream does not acknowledge is published again later.
+
+        A flight whose plugins want something in the API first is published when that is there.
+        """
         if flight.bind is None:
+            if not self._prebinding.ready(flight, time.monotonic()):
+                return
             flight.bind = self._claims.bind(flight)
             if flight.group:
                 self._world.book.sent(flight.members)
@@ -119,6 +126,9 @@ class Binds:
 
     def on_result(self, result: Result) -> None:
         """The gateway's answer to a bind; the state stream tells the good news itself."""
+        if self._prebinding.on_result(result):
+            self._kick()
+            return
         flight = self.flights.of_claim(result.id)
         if flight is None:
             return
@@ -201,7 +211,14 @@ class Binds:
     # Giving up ------------------------------------------------------------------------------------------------------
 
     def give_up_due(self, now: float) -> None:
-        """NonStrict gangs that waited long enough for their missing members give their room back."""
+        """NonStrict gangs that waited long enough for their missing members give their room back; so does what waited
+        for its volumes in vain. What has them by now is published."""
+        for flight, failure in self._prebinding.look(now):
+            if failure:
+                self.release(Release(flight.claim, flight.token))
+                self._back(flight, now, failure, error=True)
+            else:
+                self.publish(flight)
         for group in [group for group, deadline in self._deadlines.items() if deadline <= now]:
             self.give_up(group, now, f"gang group {group} waited too long for its members")
 
@@ -238,7 +255,14 @@ class Binds:
                     self.publish(flight)
 
     def _back(
-        self, flight: Flight, now: float, why: str, *, uids: Collection[str] | None = None, at_once: bool = False
+        self,
+        flight: Flight,
+        now: float,
+        why: str,
+        *,
+        uids: Collection[str] | None = None,
+        at_once: bool = False,
+        error: bool = False,
     ) -> None:
         members = [pod for pod, _ in open_members(flight) if uids is None or pod.uid in uids]
         if not members:
@@ -246,12 +270,12 @@ class Binds:
         for pod in members:
             self.flights.settle(pod.uid)
             self._world.engine.forget(pod.uid)
-        self._log.info("what a gang held goes back", group=flight.group, pods=len(members), reason=why)
+        self._log.info("what was held goes back", group=flight.group, pods=len(members), reason=why)
         for pod in members[:1]:
             self._on_gang("rejected", pod.uid, why)
         for pod in members:
             if pod.uid in self._world.pending:
-                self._notices.failed(pod.uid, pod.ref.namespace, pod.ref.name, why, now)
+                self._notices.failed(pod.uid, pod.ref.namespace, pod.ref.name, why, now, error=error)
         self._return(members, now, why, at_once=at_once)
 
     @property

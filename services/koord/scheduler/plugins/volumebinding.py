@@ -12,13 +12,17 @@ from koord.columns.matrix import Bools
 from koord.kube.resources import Resource
 from koord.kube.storage import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
 from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.nodeterms import terms_mask
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import (
     Allocation,
     AssignedPod,
+    AssignPlugin,
     FilterPlugin,
     Locality,
     PodRef,
+    PreBind,
+    PreBindPlugin,
     PreFilterPlugin,
     Reason,
     ReservePlugin,
@@ -26,19 +30,22 @@ from koord.scheduler.framework.contract import (
     Terms,
     Watch,
     WatchPlugin,
+    Write,
 )
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.volumes import watching
-from koord.scheduler.volumes.binding import Resolved, resolve
+from koord.scheduler.volumes.binding import Choice, Resolved, resolve
 from koord.scheduler.volumes.book import VolumeBook
 from koord.scheduler.volumes.claims import PodClaims, claims_of, waits_for_node
+from koord.scheduler.volumes.completing import Task, begin, finished, volume_of
 from koord.scheduler.volumes.derived import Derived, Kept
 
 
-class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, WatchPlugin):
+class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, PreBindPlugin, AssignPlugin, WatchPlugin):
     """All terms are the claims of the pod; what they are now is looked up.
 
     Most claims are bound to volumes that all nodes reach: those leave no terms, so their pods are placed like others.
+    ``timeout_s``: how long a placed pod waits for its claims to be bound.
     """
 
     name: ClassVar[str] = "VolumeBinding"
@@ -65,8 +72,13 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, WatchPlugin):
     _cluster: Cluster
     _derived: Derived[Resolved]
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float = 600.0) -> None:
         self.epoch = 0
+        self._timeout_s = timeout_s
+        self._chosen: dict[str, list[Choice]] = {}
+        """What claims of planned pods get, by uid."""
+        self._tasks: dict[str, tuple[str, list[Task]]] = {}
+        """By uid: the node, and what is under way."""
 
     def attach(self, cluster: Cluster) -> None:
         """What is known of storage is one book for all plugins of the cluster."""
@@ -123,7 +135,8 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, WatchPlugin):
             return ", ".join(text for text, _ in verdict.reasons)
         node = self._cluster.index.name(row)
         assert node is not None, "only live rows are chosen"
-        for choice in resolved.choices(book, verdict):
+        choices = self._chosen[pod.uid] = resolved.choices(book, verdict)
+        for choice in choices:
             if choice.volume:
                 book.promise_volume(pod.uid, choice.volume, choice.claim)
             else:
@@ -132,7 +145,64 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, WatchPlugin):
 
     def unreserve(self, uid: str) -> None:
         """The promises are void, unless another pod holds them, too."""
+        self._chosen.pop(uid, None)
+        self._tasks.pop(uid, None)
         self._book.take_back(uid)
+
+    def assigned(self, pod: AssignedPod) -> None:
+        """A pod that is seen bound needs no promises, whoever bound it."""
+        if not pod.planned and (pod.ref.uid in self._chosen or pod.ref.uid in self._tasks):
+            self.unreserve(pod.ref.uid)
+
+    def unassigned(self, pod: AssignedPod) -> None:
+        """What the pod used stays as the API shows it."""
+
+    def reassigned(self, old: AssignedPod, pod: AssignedPod) -> None:
+        """From planned to bound."""
+        self.assigned(pod)
+
+    # PreBind --------------------------------------------------------------------------------------------------------
+
+    def prebind(self, pod: PodRef, node: str) -> PreBind | str | None:
+        """Give volumes to claims, tell claims the node."""
+        chosen = self._chosen.pop(pod.uid, None)
+        if not chosen:
+            return None
+        tasks: list[Task] = []
+        writes: list[Write] = []
+        for choice in chosen:
+            begun = begin(choice, node, self._book)
+            if isinstance(begun, str):
+                return begun
+            tasks.append(begun[0])
+            if begun[1] is not None:
+                writes.append(begun[1])
+        self._tasks[pod.uid] = (node, tasks)
+        return PreBind(tuple(writes), self._timeout_s)
+
+    def prebound(self, uid: str) -> bool | str:
+        """All claims have their volumes, and these can be reached from the node."""
+        node, tasks = self._tasks.get(uid, ("", []))
+        for task in tasks:
+            answer = finished(task, node, self._book)
+            if answer is not True:
+                return answer
+            if (refusal := self._unreachable(volume_of(task, self._book), node)) is not None:
+                return refusal
+        self._tasks.pop(uid, None)
+        return True
+
+    def _unreachable(self, volume: str, node: str) -> bool | str | None:
+        row = self._cluster.index.find(node)
+        if row is None:
+            return f'node "{node}" not found'
+        if volume not in self._book.volumes:
+            return False  # told soon
+        place = self._book.where[volume]
+        here = Window.some(self._cluster, np.array([row], dtype=np.int64))
+        if place is not None and not terms_mask(place, here)[0]:
+            return f'pv "{volume}" node affinity doesn\'t match node "{node}"'
+        return None
 
     # Watching -------------------------------------------------------------------------------------------------------
 
