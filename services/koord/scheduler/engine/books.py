@@ -4,7 +4,7 @@ Each plugin instance is told once, in however many profiles it is.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -54,14 +54,20 @@ class Books:
             self.tell(plugin, pod)
 
     def count_run(
-        self, pods: Sequence[AssignedPod], footprint: Footprint, rows: list[int], plugins: Sequence[AssignPlugin]
+        self,
+        uids: list[str],
+        pods: list[AssignedPod],
+        footprint: Footprint,
+        rows: list[int],
+        plugins: Sequence[AssignPlugin],
     ) -> None:
         """Many pods of one footprint that had no node, the i-th on the i-th row; ``plugins`` are those to be told."""
-        self.cluster.assign_run([pod.ref.uid for pod in pods], footprint, rows)
-        for pod in pods:
-            self._assigned[pod.ref.uid] = pod
-            for plugin in plugins:
-                self.tell(plugin, pod)
+        self.cluster.assign_run(uids, footprint, rows)
+        self._assigned.update(zip(uids, pods, strict=True))
+        if plugins:
+            for pod in pods:
+                for plugin in plugins:
+                    self.tell(plugin, pod)
 
     def uncount(self, uid: str) -> AssignedPod | None:
         """A pod has its node no longer; answers what was counted of it."""
@@ -74,6 +80,14 @@ class Books:
     def counted(self, uid: str) -> AssignedPod | None:
         """The pod as it counts now, None if it has no node."""
         return self._assigned.get(uid)
+
+    def pods_on(self, node: str) -> list[AssignedPod]:
+        """The pods that count on a node, in no order."""
+        return [self._assigned[uid] for uid in self.cluster.uids_on(node)]
+
+    def pods(self) -> Iterable[AssignedPod]:
+        """Every pod that has a node."""
+        return self._assigned.values()
 
     def tell(self, plugin: AssignPlugin, pod: AssignedPod) -> None:
         """Tell one plugin of a pod that has a node now."""

@@ -8,7 +8,7 @@ learns what to recompute.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -271,6 +271,10 @@ class Cluster:
             self._usage.data[: len(vector), slot.row] += vector
             self.journal.add(slot.row)
         return slot
+
+    def uids_on(self, node: str) -> Collection[str]:
+        """Pods that are counted on a node, known or not. Do not keep."""
+        return self._on.get(node, ())
 
     def assign_run(self, uids: list[str], footprint: Footprint, rows: list[int]) -> None:
         """Count many pods of one footprint, the i-th on the i-th row, with one change of the columns."""

@@ -130,7 +130,7 @@ def diagnose(program: Program, cluster: Cluster, refused: Sequence[Refusal] = ()
         frozenset(plugins),
         tuple(PluginReason(plugin, text, number, open_) for (plugin, text, open_), number in sorted(counts.items())),
         total,
-        int(left.sum()) - len(refused),
+        int(left.sum()) - len({refusal.row for refusal in refused}),
     )
 
 

@@ -11,6 +11,7 @@ from time import perf_counter
 from types import MappingProxyType
 
 import msgspec
+import numpy as np
 
 from koord.accounting.takes import Take
 from koord.columns.matrix import Ints
@@ -20,9 +21,11 @@ from koord.scheduler.engine.cluster import TIE_BITS, Cluster
 from koord.scheduler.engine.diagnosis import Diagnosis, diagnose, failed, nodeless, rejected
 from koord.scheduler.engine.evaluation import INFEASIBLE, Evaluation
 from koord.scheduler.engine.fewrows import rank_few, rows_of
+from koord.scheduler.engine.nominated import Nominated, beside, first_reasons, fits
 from koord.scheduler.engine.ranking import Ranking
 from koord.scheduler.engine.reserving import Given, Refusal, Reservations, ReserveStep
 from koord.scheduler.engine.verdict import Verdicts
+from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import AssignedPod, Plugin, PluginError, PodRef
 from koord.scheduler.framework.profile import Profile
 
@@ -83,6 +86,7 @@ class Engine(Books):
         self._diagnoses: dict[int, tuple[tuple[int, ...], Diagnosis]] = {}
         self._assumed: dict[str, PodInfo] = {}
         self._reservations = Reservations(self.errors)
+        self.nominated = Nominated(cluster)
 
     # Placing --------------------------------------------------------------------------------------------------------
 
@@ -126,9 +130,9 @@ class Engine(Books):
                 refusal = self._prefilter(program)
                 if refusal is not None:
                     return refusal
-            if program.prefers or program.reserves:
+            if program.prefers or program.reserves or self.nominated:
                 steps: list[ReserveStep] = [step for step in program.reserves if step[0].reserves(step[1])]
-                if steps or program.prefers:
+                if steps or program.prefers or self.nominated:
                     return self._place_choosy(pod, program, steps, now)
             rows, keys = self._ranked(class_, program)
         except PluginError as error:
@@ -143,9 +147,14 @@ class Engine(Books):
         return Placed(node, score)
 
     def _place_choosy(self, pod: PodInfo, program: Program, steps: Sequence[ReserveStep], now: float) -> Outcome:
-        """Place a pod that prefers nodes or is to get things: the next best row is tried while plugins refuse."""
+        """Place a pod that prefers nodes or is to get things: the next best row is tried while plugins refuse, or where
+        others who are nominated there would have no room beside it."""
         refused: list[Refusal] = []
-        for row, key in self._choices(pod.class_, program):
+        rivals = self.nominated.rivals(pod.uid, pod.priority) if self.nominated else {}
+        for row, key in self._choices(pod, program):
+            if row in rivals and not fits(self, program, row, rivals[row]):
+                refused += self._kept_for(program, row, rivals[row])
+                continue
             given = self._reservations.give(steps, pod.ref, row) if steps else _NONE_GIVEN
             if isinstance(given, Refusal):
                 refused.append(given)
@@ -156,14 +165,24 @@ class Engine(Books):
             return Placed(node, key >> TIE_BITS, given.annotations or _NOTHING, given.takes, given.slots)
         return diagnose(program, self.cluster, refused) if refused else self._diagnose(pod.class_, program)
 
-    def _choices(self, class_: SchedulingClass, program: Program) -> Iterator[tuple[int, int]]:
-        """Feasible rows with their keys: preferred nodes in their order, then all by rank."""
+    def _kept_for(self, program: Program, row: int, rivals: Sequence[AssignedPod]) -> list[Refusal]:
+        """Why the pod does not fit on a row beside those who are nominated there."""
+        with beside(self, rivals):
+            [found] = first_reasons(program, Window.some(self.cluster, np.array([row])))
+        return [Refusal(plugin.name, text, row) for plugin, text in found]
+
+    def _choices(self, pod: PodInfo, program: Program) -> Iterator[tuple[int, int]]:
+        """Feasible rows with their keys: the node that the pod waits for, preferred ones in their order, then all by
+        rank."""
         tried: list[int] = []
+        own = self.nominated.node_of(pod.uid)
+        preferred: list[tuple[str, ...]] = [(own,)] if own else []
         for plugin, terms in program.prefers:
             try:
-                names = plugin.preferred_nodes(terms)
+                preferred.append(plugin.preferred_nodes(terms))
             except Exception as error:
                 raise PluginError(plugin.name, "PreFilter", error) from error
+        for names in preferred:
             some = rows_of(self.cluster, names if program.names is None else (n for n in names if n in program.names))
             if not len(some):
                 continue
@@ -171,7 +190,7 @@ class Engine(Books):
                 if key >= 0 and row not in tried:
                     tried.append(row)
                     yield row, key
-        rows, ranked = self._ranked(class_, program)
+        rows, ranked = self._ranked(pod.class_, program)
         keys = ranked.copy()
         if rows is not None:
             keys[[row in tried for row in rows.tolist()]] = INFEASIBLE
@@ -188,7 +207,7 @@ class Engine(Books):
     def _place_run(self, class_: SchedulingClass, pods: Sequence[PodInfo], outcomes: list[Outcome], now: float) -> bool:
         """Place pods of one class together; False: this class is to be placed one by one, nothing was done."""
         cluster = self.cluster
-        if not len(cluster):
+        if not len(cluster) or (self.nominated and self._minds_nominated(pods)):
             return False
         try:
             program = class_.compiled(cluster, self.verdicts)
@@ -207,6 +226,7 @@ class Engine(Books):
         judging: list[Plugin] = [plugin for plugin, _ in program.prefilters]
         at_once = [plugin for plugin in self.assigning if plugin in judging]
         later = [plugin for plugin in self.assigning if plugin not in judging]
+        spec, footprint = class_.template.spec, class_.template.footprint
         placed: list[AssignedPod] = []
         rows: list[int] = []
         refusal: Diagnosis | None = None
@@ -224,21 +244,26 @@ class Engine(Books):
             key, row = best
             node = index.name(row)
             assert node is not None, "only live rows are feasible"
-            planned = pod.planned(node, now)
+            planned = AssignedPod(pod.ref, spec, footprint, node, pod.priority, now, 0.0, 0.0, pod.owner, False, True)
             placed.append(planned)
             rows.append(row)
             for plugin in at_once:
                 self.tell(plugin, planned)
             outcomes.append(Placed(node, key >> TIE_BITS))
         if placed:
-            self.count_run(placed, class_.template.footprint, rows, later)
-            for pod in pods[: len(placed)]:
-                self._assumed[pod.ref.uid] = pod
+            uids = [pod.ref.uid for pod in placed]
+            self.count_run(uids, placed, footprint, rows, later)
+            self._assumed.update(zip(uids, pods, strict=False))
         left = len(pods) - len(placed)
         if left:
             # What stopped this pod stops every later one of the run: nothing is given back in between.
             outcomes.extend([refusal if refusal is not None else self._diagnose(class_, program)] * left)
         return True
+
+    def _minds_nominated(self, pods: Sequence[PodInfo]) -> bool:
+        """Whether a run has to leave room to somebody, or some of it wait for nodes of their own."""
+        nominated = self.nominated
+        return bool(nominated.rivals("", pods[0].priority)) or any(nominated.node_of(pod.uid) for pod in pods)
 
     # Planned pods ---------------------------------------------------------------------------------------------------
 
@@ -324,6 +349,10 @@ class Engine(Books):
     def _reserving(self, program: Program) -> bool:
         """Whether pods of the class get something besides amounts on any row now."""
         return any(plugin.reserves(terms) for plugin, terms in program.reserves)
+
+    def prefiltered(self, program: Program) -> Diagnosis | None:
+        """What PreFilter plugins have against a class as a whole, if they do. PluginError: one raised."""
+        return self._prefilter(program)
 
     def _prefilter(self, program: Program) -> Diagnosis | None:
         for plugin, terms in program.prefilters:
