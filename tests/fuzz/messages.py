@@ -188,7 +188,8 @@ def _states(subjects: Subjects) -> list[MessageCase]:
     What decodes is believed, by design: only the gateway may write there.
     """
     cases: list[MessageCase] = []
-    unread = (NODE_METRICS, NODE_RESOURCE_TOPOLOGIES, SERVICES, *STORAGE)  # which no service reads with the default settings
+    # No service reads these with the default settings.
+    unread = (NODE_METRICS, NODE_RESOURCE_TOPOLOGIES, SERVICES, *STORAGE)
     read = [resource for resource in WATCHED if resource not in unread]
     for resource in read:
         body = json.dumps({"metadata": {"name": "x", "namespace": "fuzz"}, "spec": {}}).encode()

@@ -19,7 +19,7 @@ RowCodes = NDArray[np.intp]
 class Eligible:
     """Rows that count: nodes that have all of ``keys`` and pass ``steps`` (filters of locality ``node``)."""
 
-    __slots__ = ("_index", "_keys", "_mask", "_position", "rows", "version")
+    __slots__ = ("__weakref__", "_index", "_keys", "_mask", "_position", "rows", "version")
 
     def __init__(self, index: PodIndex, keys: tuple[str, ...], steps: tuple[FilterStep, ...] = ()) -> None:
         self._index = index

@@ -275,7 +275,9 @@ class PodIndex:
             self.namespaces[name] = labels
         if before == after:
             return False
-        changed = self.terms.namespace_changed(name, before, after)
+        # Terms may mean others now, or their own pods: classes look anew at what concerns them.
+        self.terms.epoch += 1
+        changed = self.terms.concern(name, before, after)
         for group in list(self._groups.values()):
             if any(
                 which.matches_namespace(name, before) != which.matches_namespace(name, after) for which in group.key[0]

@@ -32,7 +32,7 @@ class CarriedTerm(Tally):
 
 
 class CarriedTerms:
-    """The distinct terms in force. ``epoch`` moves when one comes or goes, or a namespace changes whom they mean."""
+    """The distinct terms in force. ``epoch`` moves when one comes or goes, or a namespace gets other labels."""
 
     def __init__(self, namespaces: Mapping[str, Labels]) -> None:
         self.epoch = 0
@@ -96,14 +96,10 @@ class CarriedTerms:
             if entry.term.which.matches(namespace, labels, of_namespace):
                 yield entry
 
-    def namespace_changed(self, name: str, before: Labels, after: Labels) -> bool:
-        """The labels of a namespace are others; True if that changes whom a term means."""
-        for entry in self._terms.values():
-            which = entry.term.which
-            if which.matches_namespace(name, before) != which.matches_namespace(name, after):
-                self.epoch += 1
-                return True
-        return False
+    def concern(self, name: str, before: Labels, after: Labels) -> bool:
+        """Whether some term means pods of a namespace with one of these labels and not with the other."""
+        whiches = (entry.term.which for entry in self._terms.values())
+        return any(which.matches_namespace(name, before) != which.matches_namespace(name, after) for which in whiches)
 
     def _hold(self, key: TermKey, times: int) -> CarriedTerm:
         role, weight, term = key
