@@ -4,13 +4,14 @@ Spec 10 section 3.12 "Node state", 2.6, 2.7, and 3.14 for amplified zones.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from koord.accounting.requests import amounts
 from koord.kube.noderesourcetopology import NodeResourceTopology
-from koord.kube.protocol.cputopology import KubeletPolicy, cpu_details, kubelet_cpus, kubelet_policy
+from koord.kube.protocol.cputopology import CPU_TOPOLOGY, KubeletPolicy, cpu_details, kubelet_cpus, kubelet_policy
 from koord.kube.protocol.nodekeys import (
     CPU_BIND_POLICY,
     NUMA_ALLOCATE_STRATEGY,
@@ -105,8 +106,7 @@ def read_topology(nrt: NodeResourceTopology) -> Reported:
     More NUMA nodes than :data:`MOST_ZONES` are told as a problem: CPUs are bound there, nothing is aligned.
     """
     annotations = nrt.metadata.annotations
-    details = cpu_details(annotations)
-    topology = CPUTopology(details) if details else None
+    topology = _topology(annotations.get(CPU_TOPOLOGY, ""))
     kubelet = kubelet_policy(annotations)
     reserved = kubelet_cpus(annotations) | kubelet.reserved
     reserved |= _reserved_cpus(annotations) | system_cpus(annotations)
@@ -184,6 +184,13 @@ def layout(marked: Marked, reported: Reported | None) -> Layout:
         zones.append(Zone(id_, {name: amplify(amount, ratios.get(name, 1.0)) for name, amount in room.items()}, cpus))
     policy = marked.policy if marked.policy_set else reported.policy
     return Layout(True, topology, reserved, bind, policy, strategy, ratio, tuple(zones))
+
+
+@lru_cache(maxsize=512)
+def _topology(text: str) -> CPUTopology | None:
+    """Machines of one model have equal texts and share one object."""
+    details = cpu_details({CPU_TOPOLOGY: text})
+    return CPUTopology(details) if details else None
 
 
 def _reserved_cpus(annotations: Mapping[str, str]) -> int:

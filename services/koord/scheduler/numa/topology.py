@@ -102,6 +102,17 @@ class CPUTopology:
             kept |= left & -left
         return kept
 
+    def usable(self, free: int) -> tuple[int, int]:
+        """:meth:`full_cores` and :meth:`first_of_cores` in one go."""
+        whole = first = 0
+        for core in self.cores:
+            left = core & free
+            if left:
+                first |= left & -left
+                if left == core:
+                    whole |= core
+        return whole, first
+
     def touched_cores(self, cpus: int) -> int:
         """All CPUs of the cores that have one of ``cpus``."""
         kept = 0

@@ -4,6 +4,7 @@ Spec 10 section 3.12 "NUMA resources and hints". A set is a mask: bit ``i`` is t
 compared in *units*: 1 for what is divisible; a CPU (or a core's CPUs) where the pod gets CPUs of its own.
 """
 
+from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
@@ -39,18 +40,20 @@ class Hint(NamedTuple):
     score: int = 0
 
 
-def subsets(count: int) -> list[int]:
+@lru_cache
+def subsets(count: int) -> tuple[int, ...]:
     """All non-empty sets of ``count`` NUMA nodes: by size, then by index."""
-    return [
+    return tuple(
         sum(1 << index for index in chosen)
         for size in range(1, count + 1)
         for chosen in combinations(range(count), size)
-    ]
+    )
 
 
-def members(mask: int) -> list[int]:
+@lru_cache(maxsize=1 << 9)
+def members(mask: int) -> tuple[int, ...]:
     """The NUMA nodes of a set, by index."""
-    return [index for index in range(mask.bit_length()) if mask >> index & 1]
+    return tuple(index for index in range(mask.bit_length()) if mask >> index & 1)
 
 
 def short_of(needs: tuple[Need, ...], mask: int) -> str:

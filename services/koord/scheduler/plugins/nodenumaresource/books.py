@@ -99,7 +99,7 @@ class Columns:
         masks = (0, 0, 0)
         if topology is not None:
             free = state.free
-            masks = (free, topology.full_cores(free), topology.first_of_cores(free))
+            masks = (free, *topology.usable(free))
         for column, mask in zip(self.free, masks, strict=True):
             column.data[row] = mask.bit_count()
         if not self.most_zones:
@@ -150,6 +150,8 @@ class Books:
         self.amplified = 0
         """How many nodes have a cpu ratio above 1, or one that cannot be read."""
         self.epoch = 0
+        self.version = 0
+        """Moves with every change."""
 
     @classmethod
     def of(cls, cluster: Cluster) -> "Books":
@@ -179,6 +181,7 @@ class Books:
         node = self._nodes.get(name)
         if node is None:
             return
+        self.version += 1
         node.row = node.marked = None
         self._count(name, None)
         node.state.layout = Layout()
@@ -197,6 +200,7 @@ class Books:
         laid = node.state.layout = layout(node.marked, node.reported)
         self.columns.reserve(len(laid.zones), (resource for zone in laid.zones for resource in zone.allocatable))
         self.columns.write(node.row, node.state)
+        self.version += 1
         self._count(name, laid)
         self.cluster.touch(node.row)
 
@@ -259,4 +263,5 @@ class Books:
     def _changed(self, node: _Node) -> None:
         if node.row is not None:
             self.columns.write_usage(node.row, node.state)
+            self.version += 1
             self.cluster.touch(node.row)

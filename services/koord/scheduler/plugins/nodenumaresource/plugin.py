@@ -3,9 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
 from koord.accounting.requests import amounts, resource_list
 from koord.columns.matrix import Bools, Floats
 from koord.kube.noderesourcetopology import NodeResourceTopology
+from koord.kube.protocol.cpulist import cpu_ids
 from koord.kube.protocol.nodekeys import AMPLIFICATION_RATIO, RESERVATION, SYSTEM_QOS_RESOURCE
 from koord.kube.protocol.numa import (
     NUMA_TOPOLOGY_SPEC,
@@ -54,6 +57,7 @@ class NodeNUMAResource(
     name: ClassVar[str] = "NodeNUMAResource"
     pod_keys: ClassVar[tuple[str, ...]] = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, QOS_CLASS, PRIORITY_CLASS)
     node_keys: ClassVar[tuple[str, ...]] = (AMPLIFICATION_RATIO, RESERVATION, SYSTEM_QOS_RESOURCE)
+    prefilter_resolvable: ClassVar[bool] = False
     events: ClassVar[frozenset[ClusterEvent]] = (
         frozenset((ClusterEvent.POD_DELETE, ClusterEvent.NODE_ANNOTATION)) | NODE_EVENTS | NODE_TOPOLOGY_EVENTS
     )
@@ -62,6 +66,7 @@ class NodeNUMAResource(
         self.settings = settings or NUMASettings()
         self.books: Books
         self._last: tuple[Template, NUMATerms | None] | None = None
+        self._rows: tuple[Window, Terms, int, Rows] | None = None
 
     def attach(self, cluster: Cluster) -> None:
         """The books are shared by the plugins of all profiles."""
@@ -71,6 +76,26 @@ class NodeNUMAResource(
     def epoch(self) -> int:  # type: ignore[override]
         """Moves when nodes begin, or cease, to make demands of their own: terms of other pods depend on it."""
         return self.books.epoch
+
+    def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
+        """Whether the node that the event is about takes the pod now, as far as this plugin has a say."""
+        name = ""
+        if isinstance(subject, AssignedPod):
+            name = subject.node
+        elif isinstance(subject, NodeInfo):
+            name = subject.name
+        elif isinstance(subject, NodeResourceTopology):
+            name = subject.metadata.name
+        cluster = self.books.cluster
+        if not name:
+            return True
+        row = cluster.index.find(name)
+        if row is None:
+            return False
+        terms = self._terms(template)
+        if terms is None:
+            return True
+        return bool(self.filter(terms, Window.some(cluster, np.array([row], dtype=np.int64)))[0])
 
     # Pods as a whole ------------------------------------------------------------------------------------------------
 
@@ -96,12 +121,12 @@ class NodeNUMAResource(
     def filter(self, terms: Terms, window: Window) -> Bools:
         """Every check of the spec, on all rows at once."""
         assert isinstance(terms, NUMATerms)
-        return Rows(self.books, terms, window, self.settings).fits()
+        return self._on(terms, window).fits()
 
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
         """A row is refused by the first check that it fails."""
         assert isinstance(terms, NUMATerms)
-        return Rows(self.books, terms, window, self.settings).reasons()
+        return self._on(terms, window).reasons()
 
     # Score ----------------------------------------------------------------------------------------------------------
 
@@ -112,7 +137,9 @@ class NodeNUMAResource(
     def score(self, terms: Terms, window: Window) -> Floats:
         """How full the node, or the NUMA nodes that the pod would get, would be."""
         assert isinstance(terms, NUMATerms)
-        return Rows(self.books, terms, window, self.settings).score()
+        scores = self._on(terms, window).score()
+        self._rows = None  # nothing is asked after the score; the window may be large
+        return scores
 
     # Reserve --------------------------------------------------------------------------------------------------------
 
@@ -129,7 +156,7 @@ class NodeNUMAResource(
         return bool(terms.policy or terms.numa or self._giving)
 
     def reserve(self, pod: PodRef, terms: Terms, row: int) -> Allocation | str:
-        """Take the CPUs and amounts; what was taken is written as resource-status."""
+        """Take the CPUs and amounts; what was taken becomes resource-status, each CPU is a slot of the ledger."""
         assert isinstance(terms, NUMATerms)
         node = self.books.cluster.index.name(row)
         assert node is not None, "only live rows are chosen"
@@ -151,7 +178,8 @@ class NodeNUMAResource(
             completed = completed_resource_spec(text, wish.cpus.policy, required=required)
             if completed != text:
                 annotations[RESOURCE_SPEC] = completed
-        return Allocation(annotations)
+        slots = tuple(f"cpu/{node}/{cpu}" for cpu in cpu_ids(placed.cpus))
+        return Allocation(annotations, slots=slots)
 
     def unreserve(self, uid: str) -> None:
         """Give back what the pod has."""
@@ -221,6 +249,15 @@ class NodeNUMAResource(
         if reported.problems:
             raise ValueError("; ".join(reported.problems))
         return (ClusterEvent.NODE_TOPOLOGY_ADD if old is None else ClusterEvent.NODE_TOPOLOGY_UPDATE,)
+
+    def _on(self, terms: NUMATerms, window: Window) -> Rows:
+        """Filter and Score ask about the same rows, one after the other: what both need is read once."""
+        kept, version = self._rows, self.books.version
+        if kept is not None and kept[0] is window and kept[1] == terms and kept[2] == version:
+            return kept[3]
+        rows = Rows(self.books, terms, window, self.settings)
+        self._rows = window, terms, version, rows
+        return rows
 
     # Inside ---------------------------------------------------------------------------------------------------------
 

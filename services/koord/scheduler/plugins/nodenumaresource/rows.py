@@ -40,6 +40,7 @@ class Rows:
         self._node_policy: Ints | None = window.column(columns.policy) if books.aligning else None
         self.bound: Bools | None = None
         """Rows where the pod gets CPUs of its own; None: on no row."""
+        self._aligned: ZoneRows | None = None
         if terms.bound:
             self.bound = np.ones(window.size, dtype=np.bool_)
         elif self._node_bind is not None:
@@ -59,11 +60,11 @@ class Rows:
 
     def _align(self, ok: Bools, policy: Ints) -> ZoneRows | None:
         """Take away the rows whose NUMA nodes do not hold the pod."""
-        picked = np.flatnonzero(ok & (policy > 0))
+        picked = np.flatnonzero(policy > 0)
         if not len(picked):
             return None
         rows = self._zone_rows(picked)
-        ok[picked] = rows.fits(policy[picked], alone=self._terms.alone)
+        ok[picked] &= rows.fits(policy[picked], alone=self._terms.alone)
         return rows
 
     def reasons(self) -> list[Reason]:
@@ -78,11 +79,13 @@ class Rows:
         policy = self.policy
         if policy is None:
             return found
-        picked = np.flatnonzero(left & (policy > 0))
+        before = left.copy()
         zone_rows = self._align(left, policy)
         if zone_rows is None:
             return found
-        for text, here in zone_rows.refusals(policy[picked], ~left[picked], alone=self._terms.alone):
+        picked = np.flatnonzero(policy > 0)
+        unaligned: Bools = (before & ~left)[picked]
+        for text, here in zone_rows.refusals(policy[picked], unaligned):
             rows = np.zeros(self._window.size, dtype=np.bool_)
             rows[picked[here]] = True
             found.append(Reason(text, rows, resolvable=text != MISSING))
@@ -105,8 +108,13 @@ class Rows:
         return np.where(self._node_bind > 0, self._node_bind, own)
 
     def _zone_rows(self, picked: Ints) -> ZoneRows:
+        """The rows with a policy, read once for Filter and Score."""
+        if self._aligned is not None:
+            return self._aligned
         bound = self.bound[picked] if self.bound is not None else np.zeros(len(picked), dtype=np.bool_)
-        return ZoneRows(self._columns, self._terms, self._window, picked, bound, self.required[picked])
+        rows = ZoneRows(self._columns, self._terms, self._window, picked, bound, self.required[picked])
+        self._aligned = rows
+        return rows
 
     def _checks(self) -> list[tuple[str, Bools, bool]]:
         """Texts, the rows that they refuse, and whether taking pods away could help, in order."""

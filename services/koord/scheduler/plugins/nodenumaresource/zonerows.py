@@ -272,7 +272,7 @@ class ZoneRows:
 
     # Why not --------------------------------------------------------------------------------------------------------
 
-    def refusals(self, policy: Ints, refused: Bools, *, alone: bool) -> list[tuple[str, Bools]]:
+    def refusals(self, policy: Ints, refused: Bools) -> list[tuple[str, Bools]]:
         """Texts for the rows ``refused``, each with its rows."""
         found: dict[str, Bools] = {}
         missing: Bools = refused & (self.zones == 0)
