@@ -21,7 +21,7 @@ from koord.contracts.results import MemberResult, Result
 from koord.kube.meta import now_rfc3339
 from koord.kube.pods import Pod
 from koord.kube.quotas import ElasticQuota
-from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_GROUPS, PODS
+from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_GROUPS, PODS, WATCHED
 from koord.ledger.client import Ledger
 from koord.ledger.model import Advance, ItemClosed, LimitSet, NodeSeen, ObserveAnswer, PodGone, PodSeen, Release
 from koord.runtime.host import Host
@@ -91,7 +91,7 @@ class Outside:
             await self.bus.publish(self.bus.subjects.ledger("claim.expired"), encode(hint))
 
     async def listed(self) -> None:
-        for resource in (PODS, NODES, ELASTIC_QUOTAS, POD_GROUPS):
+        for resource in WATCHED:
             await self.publisher.listed(resource, "1")
 
     async def stop(self) -> None:

@@ -395,3 +395,22 @@ def test_a_pod_that_is_being_deleted_leaves_the_queue_and_says_so() -> None:
     assert not story.queue.units
     shown(story, going, meta={"deletionTimestamp": BORN, "labels": {"x": "y"}})
     assert story.deleting == ["d/p"]
+
+
+def test_pods_that_wait_for_room_on_a_node_are_known_whoever_their_scheduler_is() -> None:
+    story = Story()
+    nominated = story.bed.engine.nominated
+    first = shown(story, status={"nominatedNodeName": "n0"})
+    assert nominated.node_of("u") == "n0"
+    second = shown(story, first, status={"nominatedNodeName": "n1"}, meta={"labels": {"a": "b"}})
+    assert [pod.ref.labels for pod in nominated.on("n1")] == [{"a": "b"}]
+    third = shown(story, second, spec={"schedulerName": "another"}, status={"nominatedNodeName": "n1"})
+    assert nominated.node_of("u") == "n1"
+    fourth = shown(story, third)
+    assert nominated.node_of("u") == ""
+    fifth = shown(story, fourth, status={"nominatedNodeName": "n1"})
+    shown(story, fifth, spec={"nodeName": "n1"}, status={"nominatedNodeName": "n1"})
+    assert nominated.node_of("u") == ""
+    sixth = shown(story, meta={"uid": "v"}, status={"nominatedNodeName": "n1"})
+    story.world.apply_pod(sixth, None, story.now)
+    assert nominated.node_of("v") == ""

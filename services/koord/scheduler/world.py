@@ -108,6 +108,8 @@ class World:
         if new is None:
             return
         uid = new.metadata.uid
+        if new.status.nominated_node_name or (old is not None and old.status.nominated_node_name):
+            self._nominated(old, new)
         if new.status.phase in ("Succeeded", "Failed"):
             self._end(new, now, exists=True)
         elif new.spec.node_name:
@@ -126,6 +128,18 @@ class World:
                     self._on_deleting(new)
         else:
             self._wait(old, new, now)
+
+    def _nominated(self, old: PodView | None, new: PodView) -> None:
+        """The API shows where a pod waits for room, whoever its scheduler is, or that it does so no longer."""
+        node, uid = new.status.nominated_node_name, new.metadata.uid
+        waits = not (new.spec.node_name or new.terminal or new.metadata.deletion_timestamp is not None)
+        if not node or not waits:
+            self.engine.nominated.clear(uid)
+        elif old is None or old.status.nominated_node_name != node or _differs(old, new):
+            try:
+                self.engine.nominated.set(self.catalogue.assigned(new, node), foreign=not self.ours(new))
+            except PodShapeError:
+                self.engine.nominated.clear(uid)
 
     def ours(self, pod: PodView) -> bool:
         """Whether a pod is for this scheduler."""
@@ -152,6 +166,7 @@ class World:
             self._changed_on_node(before, counted)
             return
         self.engine.confirm(uid)
+        self.engine.nominated.clear(uid)
         self.invalid.pop(uid, None)
         if self.pending.pop(uid, None) is not None:
             self.waiting.drop(uid)
@@ -187,6 +202,7 @@ class World:
     def _end(self, pod: PodView, now: float, *, exists: bool = False) -> None:
         """Deleted, terminal (``exists``) or replaced: everything it held is free."""
         uid = pod.metadata.uid
+        self.engine.nominated.clear(uid)
         before = self.engine.counted(uid)
         if before is not None:
             if not self.engine.forget(uid):

@@ -5,6 +5,12 @@ Plugins that keep books which other parts of the scheduler read (gangs, quotas) 
 
 from collections.abc import Callable, Mapping
 
+from koord.scheduler.config.koordinatorargs import (
+    LoadAwareSchedulingArgs,
+    NodeResourcesFitPlusArgs,
+    ScarceResourceAvoidanceArgs,
+    SchedulingHintArgs,
+)
 from koord.scheduler.config.model import ProfileConfig
 from koord.scheduler.config.upstreamargs import (
     NodeAffinityArgs,
@@ -17,8 +23,14 @@ from koord.scheduler.plugins.balanced import BalancedSettings, NodeResourcesBala
 from koord.scheduler.plugins.coscheduling import Coscheduling
 from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.plugins.fit import FitSettings, NodeResourcesFit
+from koord.scheduler.plugins.fitplus import NodeResourcesFitPlus
 from koord.scheduler.plugins.gates import SchedulingGates
+from koord.scheduler.plugins.hint import SchedulingHint
+from koord.scheduler.plugins.imagelocality import ImageLocality
+from koord.scheduler.plugins.loadaware.plugin import LoadAwareScheduling
 from koord.scheduler.plugins.node_status import NodeName, NodeUnschedulable
+from koord.scheduler.plugins.nodeports import NodePorts
+from koord.scheduler.plugins.scarce import ScarceResourceAvoidance
 from koord.scheduler.plugins.tolerations import TaintToleration
 
 Factory = Callable[[ProfileConfig], Plugin]
@@ -38,6 +50,18 @@ def _affinity(config: ProfileConfig) -> Plugin:
     return NodeAffinity(config.arguments(NodeAffinity.name, NodeAffinityArgs).added_affinity)
 
 
+def _load_aware(config: ProfileConfig) -> Plugin:
+    return LoadAwareScheduling(config.arguments(LoadAwareScheduling.name, LoadAwareSchedulingArgs))
+
+
+def _fit_plus(config: ProfileConfig) -> Plugin:
+    return NodeResourcesFitPlus(config.arguments(NodeResourcesFitPlus.name, NodeResourcesFitPlusArgs))
+
+
+def _scarce(config: ProfileConfig) -> Plugin:
+    return ScarceResourceAvoidance(config.arguments(ScarceResourceAvoidance.name, ScarceResourceAvoidanceArgs))
+
+
 FACTORIES: Mapping[str, Factory] = {
     SchedulingGates.name: lambda config: SchedulingGates(),
     NodeUnschedulable.name: lambda config: NodeUnschedulable(),
@@ -46,8 +70,17 @@ FACTORIES: Mapping[str, Factory] = {
     NodeAffinity.name: _affinity,
     NodeResourcesFit.name: _fit,
     NodeResourcesBalancedAllocation.name: _balanced,
+    NodePorts.name: lambda config: NodePorts(),
+    ImageLocality.name: lambda config: ImageLocality(),
+    LoadAwareScheduling.name: _load_aware,
+    SchedulingHint.name: lambda config: SchedulingHint(config.arguments(SchedulingHint.name, SchedulingHintArgs)),
+    NodeResourcesFitPlus.name: _fit_plus,
+    ScarceResourceAvoidance.name: _scarce,
 }
 """Complete plugins by name."""
+
+NOT_SHIPPED = frozenset((NodePorts.name, ImageLocality.name, LoadAwareScheduling.name, SchedulingHint.name))
+"""Complete plugins of the chart's profile that are not in the profile that ships: not yet compared with the rules."""
 
 SINGLE = frozenset((Coscheduling.name, ElasticQuota.name))
 """Plugins of which a process has one, for all profiles."""

@@ -26,7 +26,7 @@ from koord.scheduler.framework.profile import Profile, ProfileError
 from koord.scheduler.plugins.balanced import BalancedSettings, NodeResourcesBalancedAllocation
 from koord.scheduler.plugins.coscheduling import Coscheduling
 from koord.scheduler.plugins.elasticquota import ElasticQuota, ElasticQuotaSettings
-from koord.scheduler.plugins.factories import BUILT, FACTORIES, SINGLE, Factory
+from koord.scheduler.plugins.factories import BUILT, FACTORIES, NOT_SHIPPED, SINGLE, Factory
 from koord.scheduler.plugins.fit import FitSettings, NodeResourcesFit
 from koord.scheduler.plugins.gates import ScheduleAdmission, SchedulingGates
 
@@ -61,12 +61,12 @@ def default_profile(
 ) -> Profile:
     """The plugins that ship less ``disabled``, then the third-party ones named in ``extra`` with their settings."""
     config = shipped_profile()
-    factories: dict[str, Factory] = dict(FACTORIES)
+    factories: dict[str, Factory] = {name: make for name, make in FACTORIES.items() if name not in NOT_SHIPPED}
     if fit is not None:
         factories[NodeResourcesFit.name] = lambda config: NodeResourcesFit(fit)
     if balanced is not None:
         factories[NodeResourcesBalancedAllocation.name] = lambda config: NodeResourcesBalancedAllocation(balanced)
-    known = {name for name in config.plugins if name in FACTORIES or name in SINGLE} | {ScheduleAdmission.name}
+    known = {name for name in config.plugins if name in factories or name in SINGLE} | {ScheduleAdmission.name}
     for name in disabled:
         if name not in known:
             raise ProfileError(f"plugins.disabled: {name}: no such plugin; known: {', '.join(sorted(known))}")
