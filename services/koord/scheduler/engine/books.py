@@ -64,10 +64,15 @@ class Books:
         """Many pods of one footprint that had no node, the i-th on the i-th row; ``plugins`` are those to be told."""
         self.cluster.assign_run(uids, footprint, rows)
         self._assigned.update(zip(uids, pods, strict=True))
-        if plugins:
-            for pod in pods:
-                for plugin in plugins:
+        for plugin in plugins:
+            if type(plugin).assigned_run is AssignPlugin.assigned_run:
+                for pod in pods:
                     self.tell(plugin, pod)
+                continue
+            try:
+                plugin.assigned_run(pods)
+            except Exception as error:
+                self.errors.append(PluginError(plugin.name, "Reserve", error))
 
     def uncount(self, uid: str) -> AssignedPod | None:
         """A pod has its node no longer; answers what was counted of it."""

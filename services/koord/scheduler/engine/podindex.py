@@ -34,7 +34,12 @@ class _Kind:
     __slots__ = ("carried", "groups", "key", "labels", "namespace", "nodes", "terminating")
 
     def __init__(
-        self, key: object, namespace: str, labels: Labels, terminating: bool, carried: tuple[CarriedTerm, ...]
+        self,
+        key: object,
+        namespace: str,
+        labels: Labels,
+        terminating: bool,
+        carried: tuple[CarriedTerm, ...],
     ) -> None:
         self.key = key
         self.namespace = namespace
@@ -85,10 +90,7 @@ class PodIndex:
         self, namespace: str, labels: Labels, node: str, affinity: Affinity | None = None, terminating: bool = False
     ) -> None:
         """A pod counts on ``node`` from now on."""
-        key = _kind_key(namespace, labels, affinity, terminating)
-        kind = self._kinds.get(key)
-        if kind is None:
-            kind = self._learn(key, namespace, labels, affinity, terminating)
+        kind = self._kind(namespace, labels, affinity, terminating)
         before = kind.nodes.get(node, 0)
         kind.nodes[node] = before + 1
         if not before:
@@ -99,6 +101,34 @@ class PodIndex:
                 tally.came(row)
             for tally in kind.carried:
                 tally.came(row)
+
+    def came_run(self, namespace: str, affinity: Affinity | None, pods: Iterable[tuple[Labels, str]]) -> None:
+        """Labels and node of pods equal otherwise: as :meth:`came` of each. Most have equal labels, too."""
+        on, rows = self._on, self._rows
+        kind: _Kind | None = None
+        for labels, node in pods:
+            if kind is None or kind.labels != labels:
+                kind = self._kind(namespace, labels, affinity, terminating=False)
+                nodes = kind.nodes
+                tallies = tuple(kind.tallies())
+            before = nodes.get(node)
+            if before is None:
+                nodes[node] = 1
+                kinds = on.get(node)
+                if kinds is None:
+                    on[node] = {kind: None}
+                else:
+                    kinds[kind] = None
+            else:
+                nodes[node] = before + 1
+            if tallies and (row := rows.get(node)) is not None:
+                for tally in tallies:
+                    tally.came(row)
+
+    def _kind(self, namespace: str, labels: Labels, affinity: Affinity | None, terminating: bool) -> _Kind:
+        key = _kind_key(namespace, labels, affinity, terminating)
+        found = self._kinds.get(key)
+        return self._learn(key, namespace, labels, affinity, terminating) if found is None else found
 
     def went(
         self, namespace: str, labels: Labels, node: str, affinity: Affinity | None = None, terminating: bool = False

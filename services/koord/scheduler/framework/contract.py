@@ -30,8 +30,8 @@ A plugin that raises makes the pod unschedulable with the plugin's name in the m
 """
 
 import abc
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -43,6 +43,10 @@ from koord.scheduler.engine.cluster import Cluster, NodeInfo, RowColumn
 from koord.scheduler.engine.resources import Footprint
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.events import ALL_EVENTS, ClusterEvent
+
+if TYPE_CHECKING:  # the engine stands on this file
+    from koord.scheduler.engine.diagnosis import Diagnosis
+    from koord.scheduler.engine.placement import Engine, PodInfo
 
 Locality = Literal["node", "usage", "cluster"]
 Terms = Hashable
@@ -257,6 +261,11 @@ class AssignPlugin(Plugin):
     def unassigned(self, pod: AssignedPod) -> None:
         """It no longer does; ``pod`` is what was told last."""
 
+    def assigned_run(self, pods: Sequence[AssignedPod]) -> None:
+        """Many pods of one class, placed one after the other. To override where that is cheaper than one by one."""
+        for pod in pods:
+            self.assigned(pod)
+
     def reassigned(self, old: AssignedPod, pod: AssignedPod) -> None:
         """The pod changed on its node (labels, annotations, times, planned to bound); ``old`` is what was told last.
 
@@ -400,6 +409,27 @@ class PreBindPlugin(Plugin):
         """Whether the pod can be bound now (it is not asked again then); a text: why it never will be.
 
         Asked each second, and when an object that the plugin watches changed, from when ``prebind`` wanted to wait.
+        """
+
+
+class Preempt(msgspec.Struct, frozen=True):
+    """The pod is to wait for ``node``; ``victims`` there have to go. ``violating``: uids of those that go although a
+    disruption budget has no room; ``budgets`` (``ns/name``) by uid: those that the others take from."""
+
+    node: str
+    victims: tuple[AssignedPod, ...] = ()
+    violating: frozenset[str] = frozenset()
+    budgets: Mapping[str, tuple[str, ...]] = {}
+
+
+class PostFilterPlugin(Plugin):
+    """Looks for a way out when a pod fits nowhere. The plugins are asked in order until one has one."""
+
+    @abc.abstractmethod
+    def post_filter(self, pod: "PodInfo", engine: "Engine", diagnosis: "Diagnosis") -> Preempt | str | None:
+        """What to do for the pod; a text: why nothing can be done, added to the pod's message; None: nothing to say.
+
+        May take milliseconds. May take pods off the engine's books to see, and must leave them as they were.
         """
 
 

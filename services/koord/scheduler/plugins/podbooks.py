@@ -1,6 +1,6 @@
 """What plugins that look at other pods have in common: the index of pods, which all of them share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from koord.kube.meta import PartialObject
@@ -37,6 +37,12 @@ class PodBooks(AssignPlugin, NodePlugin, WatchPlugin):
         if self._tells:
             ref = pod.ref
             self.index.came(ref.namespace, ref.labels, pod.node, pod.spec.affinity, pod.terminating)
+
+    def assigned_run(self, pods: Sequence[AssignedPod]) -> None:
+        """Count the pods."""
+        if self._tells and pods:
+            same = pods[0]
+            self.index.came_run(same.ref.namespace, same.spec.affinity, [(pod.ref.labels, pod.node) for pod in pods])
 
     def unassigned(self, pod: AssignedPod) -> None:
         """Count it no longer."""
