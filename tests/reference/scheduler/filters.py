@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.reference.scheduler import interpod, spread
 from tests.reference.scheduler.objects import Node, Pod, World
 from tests.reference.scheduler.rules import Rules
 from tests.reference.scheduler.selecting import required_terms, term_holds, tolerates, untolerated
@@ -116,4 +117,6 @@ FILTERS: dict[str, Filter] = {
     "NodeAffinity": node_affinity,
     "NodePorts": node_ports,
     "NodeResourcesFit": resources_fit,
+    "PodTopologySpread": spread.filter_,
+    "InterPodAffinity": interpod.filter_,
 }

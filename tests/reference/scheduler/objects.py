@@ -51,29 +51,38 @@ class Pod:
     @cached_property
     def floored(self) -> dict[str, int]:
         """Cpu and memory with the floor for containers that do not name them."""
-        return {resource: floored_request(self.spec, resource) for resource in ("cpu", "memory")}
+        return {"cpu": 0, "memory": 0} | floored_request(self.spec)
 
 
 @dataclass
 class World:
-    """All nodes, all pods that have a node (which may be gone), and the labels of namespaces."""
+    """All nodes, all pods that have a node (which may be gone), the labels of namespaces, and by name the namespace and
+    selector of services."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    services: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._on: dict[str, list[Pod]] = {}
+        for pod in self.pods.values():
+            self._on.setdefault(pod.node, []).append(pod)
 
     def on(self, node: Node) -> list[Pod]:
         """The pods of a node."""
-        return [pod for pod in self.pods.values() if pod.node == node.name]
+        return self._on.get(node.name, [])
 
     def put(self, pod: Pod, node: str) -> None:
         """The pod is on that node now."""
         pod.node = node
         self.pods[pod.uid] = pod
+        self._on.setdefault(node, []).append(pod)
 
     def take(self, pod: Pod) -> None:
         """The pod is gone, or waits again."""
-        self.pods.pop(pod.uid, None)
+        del self.pods[pod.uid]
+        self._on[pod.node].remove(pod)
         pod.node = ""
 
     def requested(self, node: Node, resource: str) -> int:

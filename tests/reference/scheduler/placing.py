@@ -17,6 +17,8 @@ class Verdict:
     totals: dict[str, int] = field(default_factory=dict)
     parts: dict[str, dict[str, int]] = field(default_factory=dict)
     text: str = ""
+    counts: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
+    """How many nodes a plugin refuses for a reason, and whether taking pods away could help there."""
 
 
 def tie(seed: str, name: str) -> int:
@@ -32,19 +34,24 @@ def judge(pod: Pod, world: World, rules: Rules) -> Verdict:
     names = named_nodes(pod, rules) if "NodeAffinity" in rules.plugins else None
     if names is not None and not names:
         return Verdict(text=f"0/{len(nodes)} nodes are available: pod affinity terms conflict.")
-    counts: Counter[str] = Counter()
+    counts: Counter[tuple[str, str, bool]] = Counter()
     feasible: list[Node] = []
     for node in nodes:
         if names is not None and node.name not in names:
-            counts["node(s) didn't satisfy plugin(s) [NodeAffinity]"] += 1
+            counts["NodeAffinity", "node(s) didn't satisfy plugin(s) [NodeAffinity]", False] += 1
             continue
         reasons = refusals(pod, node, world, rules)
-        counts.update(text for text, _ in reasons)
+        counts.update(reasons)
         if not reasons:
             feasible.append(node)
     if not feasible:
-        told = ", ".join(sorted(f"{count} {text}" for text, count in counts.items()))
-        return Verdict(text=f"0/{len(nodes)} nodes are available: {told}.")
+        by_text: Counter[str] = Counter()
+        for (_, text, _), count in counts.items():
+            by_text[text] += count
+        told = ", ".join(sorted(f"{count} {text}" for text, count in by_text.items()))
+        return Verdict(text=f"0/{len(nodes)} nodes are available: {told}.", counts=counts)
+    if names is not None and len(names & world.nodes.keys()) == 1:
+        return Verdict(totals={feasible[0].name: 0})  # there is nothing to choose from, so nobody is asked
     parts = {name: scored(name, pod, feasible, world, rules) for name in rules.plugins if rules.weights.get(name, 1)}
     totals = {
         node.name: sum(rules.weights.get(name, 1) * part[node.name] for name, part in parts.items() if part)
@@ -53,11 +60,11 @@ def judge(pod: Pod, world: World, rules: Rules) -> Verdict:
     return Verdict(totals, {name: part for name, part in parts.items() if part})
 
 
-def refusals(pod: Pod, node: Node, world: World, rules: Rules) -> list[tuple[str, bool]]:
-    """The reasons of the first plugin that refuses the node."""
+def refusals(pod: Pod, node: Node, world: World, rules: Rules) -> list[tuple[str, str, bool]]:
+    """The first plugin that refuses the node, and its reasons."""
     for name in rules.plugins:
         if name in FILTERS and (reasons := FILTERS[name](pod, node, world, rules)):
-            return reasons
+            return [(name, text, resolvable) for text, resolvable in reasons]
     return []
 
 

@@ -1,7 +1,9 @@
 """Quantities, and what a pod requests (spec 10 section 3.15, "Effective pod request")."""
 
+import json
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
@@ -35,12 +37,18 @@ def amounts(texts: Mapping[str, str]) -> dict[str, int]:
 
 def pod_request(spec: Mapping[str, Any]) -> dict[str, int]:
     """What a pod takes of its node, without the pod itself."""
-    return {name: whole(name, amount) for name, amount in _effective(spec, {}).items()}
+    return _request(json.dumps(spec), False)
 
 
-def floored_request(spec: Mapping[str, Any], resource: str) -> int:
-    """Cpu or memory, a container that does not name it counting 100m or 200Mi."""
-    return whole(resource, _effective(spec, FLOORS).get(resource, Fraction(0)))
+def floored_request(spec: Mapping[str, Any]) -> dict[str, int]:
+    """The same, a container that does not name cpu or memory counting 100m or 200Mi."""
+    return _request(json.dumps(spec), True)
+
+
+@lru_cache(10_000)
+def _request(spec: str, floored: bool) -> dict[str, int]:
+    effective = _effective(json.loads(spec), FLOORS if floored else {})
+    return {name: whole(name, amount) for name, amount in effective.items()}
 
 
 def _effective(spec: Mapping[str, Any], floors: Amounts) -> Amounts:

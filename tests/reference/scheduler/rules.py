@@ -16,6 +16,12 @@ class Rules:
     ignored_resources: set[str] = field(default_factory=set)
     ignored_groups: set[str] = field(default_factory=set)
     balanced: tuple[str, ...] = ("cpu", "memory")
+    balanced_relative: bool = False
     added_affinity: list[dict[str, Any]] | None = None
+    added_preferred: list[dict[str, Any]] = field(default_factory=list)
     fit_plus: dict[str, tuple[str, int]] = field(default_factory=dict)
     scarce: tuple[str, ...] = ()
+    hard_weight: int = 1
+    ignore_preferred: bool = False
+    default_constraints: list[dict[str, Any]] | None = None
+    """None: the built-in ones."""

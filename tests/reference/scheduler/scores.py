@@ -5,6 +5,7 @@ from itertools import pairwise
 from math import sqrt, trunc
 from typing import Any
 
+from tests.reference.scheduler import interpod, spread
 from tests.reference.scheduler.objects import Node, Pod, World
 from tests.reference.scheduler.rules import Rules
 from tests.reference.scheduler.selecting import node_affinity, term_holds, untolerated
@@ -27,7 +28,8 @@ def few(raw: dict[str, int]) -> dict[str, int]:
 
 def affinity(pod: Pod, node: Node, world: World, rules: Rules) -> int | None:
     """The weights of the preferred terms that hold."""
-    preferred = node_affinity(pod.spec).get("preferredDuringSchedulingIgnoredDuringExecution", [])
+    preferred = [*node_affinity(pod.spec).get("preferredDuringSchedulingIgnoredDuringExecution", [])]
+    preferred += rules.added_preferred
     if not preferred:
         return None
     return sum(int(one["weight"]) for one in preferred if term_holds(one["preference"], node))
@@ -91,6 +93,14 @@ def balanced(pod: Pod, node: Node, world: World, rules: Rules) -> int | None:
     names = [name for name in rules.balanced if name in ("cpu", "memory") or request.get(name, 0)]
     if not any(request.get(name, 0) for name in names):
         return None
+    balance = evenness(names, node, world, request)
+    if not rules.balanced_relative:
+        return balance
+    return trunc(50 + (50 + balance - evenness(names, node, world, {})) / 2)
+
+
+def evenness(names: list[str], node: Node, world: World, request: Mapping[str, int]) -> int:
+    """100 less the deviation of the shares that would be used of each resource, with ``request`` on top."""
     shares = [
         min(1.0, (world.requested(node, name) + request.get(name, 0)) / node.capacity[name])
         for name in names
@@ -168,4 +178,4 @@ SCORES: dict[str, tuple[Score, Normalize | None]] = {
     "NodeResourcesFitPlus": (fit_plus, None),
     "ScarceResourceAvoidance": (scarce, None),
 }
-WHOLE: dict[str, Whole] = {}
+WHOLE: dict[str, Whole] = {"PodTopologySpread": spread.score, "InterPodAffinity": interpod.score}
