@@ -77,8 +77,8 @@ class PodBooks(AssignPlugin, NodePlugin, WatchPlugin):
         return (Watch(NAMESPACES, PartialObject),)
 
     def changed(self, resource: Resource, key: str, old: Any | None, new: Any | None) -> Iterable[ClusterEvent]:
-        """The labels of a namespace."""
-        if resource is not NAMESPACES or not self._tells:
+        """The labels of a namespace. Whichever plugin hears of them first tells the index."""
+        if resource is not NAMESPACES:
             return ()
         if not self.index.namespace_set(key, None if new is None else new.metadata.labels):
             return ()
