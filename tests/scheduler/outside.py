@@ -15,7 +15,7 @@ from koord.bus.connection import Bus
 from koord.bus.decisions import DecisionConsumer, Delivery
 from koord.bus.statepublisher import StatePublisher
 from koord.contracts.codec import encode
-from koord.contracts.decisions import Bind, EventNote, Evict, Patch, RecordEvents
+from koord.contracts.decisions import Bind, Delete, EventNote, Evict, Patch, RecordEvents
 from koord.contracts.ledger import LedgerHint
 from koord.contracts.results import MemberResult, Result
 from koord.kube.meta import now_rfc3339
@@ -56,6 +56,9 @@ class Outside:
         self.events: list[EventNote] = []
         self.patches: list[Patch] = []
         self.evictions: list[Evict] = []
+        self.deletions: list[Delete] = []
+        self.graceful = False
+        """Whether deleted pods that have a node take their time (until :meth:`delete`)."""
         self.refuse_eviction: Callable[[Evict], bool] = lambda evict: False
         self.traces: list[str] = []
         self.decide: Callable[[Bind], str] = lambda bind: "bind"
@@ -289,6 +292,9 @@ class Outside:
             await self._patch_group(decision, trace.traceparent)
         elif isinstance(decision, Patch):
             self.patches.append(decision)
+            await self._nominate(decision)
+        elif isinstance(decision, Delete):
+            await self._delete(decision, trace.traceparent)
         elif isinstance(decision, Bind):
             self.binds.append(decision)
             self.traces.append(trace.traceparent)
@@ -296,6 +302,28 @@ class Outside:
         elif isinstance(decision, Evict):
             await self._evict(decision, trace.traceparent)
         delivery.ack()
+
+    async def _nominate(self, patch: Patch) -> None:
+        """A patch that says for which node a pod waits is shown; what else is patched nobody here reads."""
+        status = msgspec.json.decode(patch.body).get("status", {})
+        body = self.pods.get(f"{patch.target.namespace}/{patch.target.name}")
+        if body is not None and body["metadata"]["uid"] == patch.target.uid and "nominatedNodeName" in status:
+            body["status"]["nominatedNodeName"] = status["nominatedNodeName"] or ""
+            await self.show(body)
+
+    async def _delete(self, deletion: Delete, trace: str) -> None:
+        self.deletions.append(deletion)
+        target = deletion.target
+        body = self.pods.get(f"{target.namespace}/{target.name}")
+        if body is None or body["metadata"]["uid"] != target.uid:
+            self._consumer.answer("scheduler", Result(deletion.id, "gone"), trace)
+            return
+        if self.graceful and body["spec"].get("nodeName"):
+            body["metadata"]["deletionTimestamp"] = now_rfc3339(time.time())
+            await self.show(body)
+        else:
+            await self.delete(target.name, target.namespace)
+        self._consumer.answer("scheduler", Result(deletion.id, "done"), trace)
 
     async def _evict(self, evict: Evict, trace: str) -> None:
         self.evictions.append(evict)

@@ -1,8 +1,10 @@
 """VolumeBinding at the plugin contract: where pods with claims go, and what their claims are promised."""
 
+from koord.scheduler.volumes.stamps import Stamps
 from tests.scheduler.volumes.objects import (
     HOST,
     ZONE,
+    Object,
     VolumeBed,
     capacity,
     claim,
@@ -98,9 +100,9 @@ def test_what_makes_a_volume_unfit() -> None:
         modes=("ReadWriteOnce", "ReadOnlyMany"),
         selector={"matchLabels": {"tier": "gold"}},
     )
-    good = {"size": "2Gi", "modes": ("ReadWriteOnce", "ReadOnlyMany"), "labels": {"tier": "gold"}}
+    good: Object = {"size": "2Gi", "modes": ("ReadWriteOnce", "ReadOnlyMany"), "labels": {"tier": "gold"}}
     other = claim("other")
-    unfit = {
+    unfit: dict[str, Object] = {
         "too small": {**good, "size": "1Gi"},
         "other class": {**good, "class_": "remote"},
         "lacks a mode": {**good, "modes": ("ReadWriteOnce",)},
@@ -253,4 +255,15 @@ def test_bad_objects_change_nothing() -> None:
 def test_a_pod_without_claims_has_nothing_to_do_with_it() -> None:
     world = bed()
     assert world.place(world.pod("p", using())) in ("a", "b")
-    assert world.book.clock == 1  # the class
+    assert world.book.stamps.clock == 1  # the class
+
+
+def test_stamps_are_forgotten_but_never_go_back() -> None:
+    stamps = Stamps(most=3)
+    seen = dict.fromkeys("abcdefgh", 0)
+    for round_ in range(20):
+        stamps.touch("abcdefgh"[round_ % 8])
+        for name in seen:
+            assert stamps.of(name) >= seen[name]
+            seen[name] = stamps.of(name)
+        assert stamps.of("abcdefgh"[round_ % 8]) == stamps.clock

@@ -82,14 +82,14 @@ def volumes(draw: st.DrawFn, name: str = "") -> Object:
 
 @st.composite
 def claims(draw: st.DrawFn, name: str = "") -> Object:
-    selector = draw(st.sampled_from((None, None, None, {"matchLabels": {"tier": "gold"}})))
+    more: Object = draw(st.sampled_from(({}, {}, {}, {"selector": {"matchLabels": {"tier": "gold"}}})))
     return claim(
         name or draw(st.sampled_from(CLAIMS)),
         size=draw(st.sampled_from(SIZES)),
         class_=draw(st.sampled_from((*("local", "made") * 5, "now", None))),
         modes=draw(st.sampled_from(MODES)),
         deleting=draw(st.sampled_from((False,) * 19 + (True,))),
-        **({} if selector is None else {"selector": selector}),
+        **more,
     )
 
 

@@ -26,9 +26,10 @@ from koord.scheduler.framework.contract import (
 )
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.volumes import watching
-from koord.scheduler.volumes.book import VolumeBook, of_disk, of_use
+from koord.scheduler.volumes.book import VolumeBook
 from koord.scheduler.volumes.claims import PodClaims, claims_of
 from koord.scheduler.volumes.disks import Disk, disks_of
+from koord.scheduler.volumes.stamps import of_disk, of_use
 
 POD_CONFLICT = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 DISK_CONFLICT = "node(s) had no available disk"
@@ -97,7 +98,7 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugi
     def filter_version(self, terms: Terms) -> int:
         """When the first user of a claim or disk came, or the last one went."""
         assert isinstance(terms, RestrictionTerms)
-        stamp = self._book.stamp
+        stamp = self._book.stamps.of
         at = max((stamp(of_use(key)) for key in terms.claims), default=0)
         return max((stamp(of_disk(*disk.identity)) for disk in terms.disks), default=at)
 
@@ -156,10 +157,10 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugi
             before = self._users.get(use.key, 0)
             self._users[use.key] = before + 1
             if not before:
-                self._book.used(of_use(use.key))
+                self._book.stamps.touch(of_use(use.key))
         for disk in disks_of(pod.spec):
             self._disks.setdefault(disk.identity, Counter())[pod.node, disk] += 1
-            self._book.used(of_disk(*disk.identity))
+            self._book.stamps.touch(of_disk(*disk.identity))
 
     def unassigned(self, pod: AssignedPod) -> None:
         """The last user of a claim frees it."""
@@ -170,9 +171,9 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugi
             self._users[use.key] -= 1
             if not self._users[use.key]:
                 del self._users[use.key]
-                self._book.used(of_use(use.key))
+                self._book.stamps.touch(of_use(use.key))
         for disk in disks_of(pod.spec):
-            self._book.used(of_disk(*disk.identity))
+            self._book.stamps.touch(of_disk(*disk.identity))
             there = self._disks[disk.identity]
             there[pod.node, disk] -= 1
             if not there[pod.node, disk]:

@@ -6,8 +6,9 @@ handle of its own.
 
 from typing import NamedTuple
 
-from koord.scheduler.volumes.book import VolumeBook, of_claim, of_class, of_volume
+from koord.scheduler.volumes.book import VolumeBook
 from koord.scheduler.volumes.claims import PodClaims
+from koord.scheduler.volumes.stamps import of_claim, of_class, of_volume
 
 
 class CSIHandle(NamedTuple):

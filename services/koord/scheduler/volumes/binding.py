@@ -14,20 +14,11 @@ from koord.kube.selectors import compile_label_selector
 from koord.kube.storage import NO_PROVISIONER, PersistentVolume, PersistentVolumeClaim, StorageClass
 from koord.scheduler.engine.nodeterms import NodeTerm, terms_mask
 from koord.scheduler.engine.window import Window
-from koord.scheduler.volumes.book import (
-    VolumeBook,
-    amount,
-    of_capacity,
-    of_claim,
-    of_class,
-    of_driver,
-    of_gift,
-    of_pool,
-    of_volume,
-)
+from koord.scheduler.volumes.book import VolumeBook, amount
 from koord.scheduler.volumes.claims import UNBOUND_IMMEDIATE, PodClaims, problem, waits_for_node
 from koord.scheduler.volumes.places import NOTHING, Places
 from koord.scheduler.volumes.pool import Ask, mode_bits
+from koord.scheduler.volumes.stamps import of_capacity, of_claim, of_class, of_driver, of_gift, of_pool, of_volume
 
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"

@@ -3,12 +3,9 @@
 Promised is what ``Reserve`` chose and the API does not show yet: which claim gets a volume, and for which node the
 volume of a claim is to be made. Several pods may use one claim, so a promise has holders and ends with the last of
 them, or when the API shows it.
-
-Every object has a *stamp*: the number of the last change that concerned it. Who derived something from a few objects
-compares their stamps to learn whether it still holds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -40,9 +37,19 @@ from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.volumes.capacity import ClassCapacity, Room
 from koord.scheduler.volumes.places import Places, places
 from koord.scheduler.volumes.pool import Offer, Pool, mode_bits
+from koord.scheduler.volumes.stamps import (
+    Stamps,
+    of_capacity,
+    of_claim,
+    of_class,
+    of_csi_node,
+    of_driver,
+    of_gift,
+    of_pool,
+    of_volume,
+)
 
 LARGEST = 1 << 62
-STAMPS = 100_000
 
 
 class Promise(msgspec.Struct, gc=False):
@@ -71,11 +78,10 @@ class VolumeBook:
         self._class_of_capacity: dict[str, str] = {}
         self._pools: dict[str, Pool] = {}
         self._pool_of: dict[str, str] = {}
-        self._stamps: dict[str, int] = {}
-        self._clock = 0
-        self._floor = 0
-        self._most = STAMPS
+        self.stamps = Stamps()
         self._volume_promises: dict[str, Promise] = {}
+        self._promised_to: dict[str, set[str]] = {}
+        """By claim: the volumes promised to it."""
         self._node_promises: dict[str, Promise] = {}
         self._held: dict[str, tuple[set[str], set[str]]] = {}
 
@@ -85,31 +91,6 @@ class VolumeBook:
         book = cluster.shared.setdefault(cls, cls(cluster))
         assert isinstance(book, cls)
         return book
-
-    # Stamps ---------------------------------------------------------------------------------------------------------
-
-    @property
-    def clock(self) -> int:
-        """The number of the last change."""
-        return self._clock
-
-    def stamp(self, name: str) -> int:
-        """The number of the last change that concerned ``name`` (see the functions below), or a later one."""
-        return self._stamps.get(name, self._floor)
-
-    def used(self, name: str) -> None:
-        """Pods with a node began or ceased to use what ``name`` is the stamp of."""
-        self._touch(name)
-
-    def _touch(self, *names: str) -> None:
-        self._clock += 1
-        if len(self._stamps) > self._most:
-            # Mostly of objects that are gone: everything counts as changed once, and their stamps are forgotten.
-            self._stamps.clear()
-            self._floor = self._clock
-            self._most = max(STAMPS, 4 * (len(self.claims) + len(self.volumes)))
-        for name in names:
-            self._stamps[name] = self._clock
 
     # Objects --------------------------------------------------------------------------------------------------------
 
@@ -133,7 +114,7 @@ class VolumeBook:
         return False
 
     def _news(self, name: str) -> bool:
-        self._touch(name)
+        self.stamps.touch(name)
         return True
 
     def _apply_claim(self, key: str, new: PersistentVolumeClaim | None) -> bool:
@@ -151,8 +132,8 @@ class VolumeBook:
             or new.spec.volume_name
             or SELECTED_NODE in new.metadata.annotations
         ):
-            self._forget(self._node_promises, key)
-        self._touch(of_claim(key))
+            self._let_go(self._node_promises.pop(key).holders, 1, key)
+        self.stamps.touch(of_claim(key))
         return True
 
     def _apply_volume(self, name: str, new: PersistentVolume | None) -> bool:
@@ -174,12 +155,13 @@ class VolumeBook:
         names = {of_volume(name)}
         if name in self._volume_promises and (new is None or ref is not None):
             names.add(of_gift(self._volume_promises[name].to))
-            self._forget(self._volume_promises, name)
+            holders = self._unpromise(name).holders
+            self._let_go(holders, 0, name)
         self._pool_volume(name, new, size)
         for one in (old, new):
             if one is not None and one.spec.claim_ref is not None:
                 names.add(of_gift(key_of(one.spec.claim_ref.namespace, one.spec.claim_ref.name)))
-        self._touch(*names)
+        self.stamps.touch(*names)
         return True
 
     def _pool_volume(self, name: str, new: PersistentVolume | None, size: int) -> None:
@@ -195,7 +177,7 @@ class VolumeBook:
         if before is not None and before != now:
             del self._pool_of[name]
             self._pools[before].remove(name)
-            self._touch(of_pool(before))
+            self.stamps.touch(of_pool(before))
         if new is None or now is None:
             return
         self._pool_of[name] = now
@@ -210,7 +192,7 @@ class VolumeBook:
                 self.where[name],
             )
         )
-        self._touch(of_pool(now))
+        self.stamps.touch(of_pool(now))
 
     def _ungive(self, volume: PersistentVolume) -> None:
         ref = volume.spec.claim_ref
@@ -233,12 +215,12 @@ class VolumeBook:
         before = self._class_of_capacity.pop(key, None)
         if before is not None and (new is None or new.storage_class_name != before):
             self.capacity(before).set(key, None)
-            self._touch(of_capacity(before))
+            self.stamps.touch(of_capacity(before))
         if new is None:
             return before is not None
         self._class_of_capacity[key] = new.storage_class_name
         if self.capacity(new.storage_class_name).set(key, room):
-            self._touch(of_capacity(new.storage_class_name))
+            self.stamps.touch(of_capacity(new.storage_class_name))
             return True
         return False
 
@@ -270,11 +252,9 @@ class VolumeBook:
             for name in self.given.get(claim.key, ())
             if (ref := self.volumes[name].spec.claim_ref) is not None and ref.uid in ("", claim.metadata.uid)
         }
-        names.update(
-            name
-            for name, promise in self._volume_promises.items()
-            if promise.to == claim.key and promise.uid == claim.metadata.uid
-        )
+        for name in self._promised_to.get(claim.key, ()):
+            if self._volume_promises[name].uid == claim.metadata.uid:
+                names.add(name)
         return sorted(names)
 
     def promise_volume(self, pod: str, volume: str, claim: PersistentVolumeClaim) -> None:
@@ -282,10 +262,14 @@ class VolumeBook:
         pool = self._pool_of.get(volume)
         if pool is None:
             return  # its claimRef says so already
+        before = self._volume_promises.get(volume)
+        if before is not None and (before.to, before.uid) != (claim.key, claim.metadata.uid):
+            self._unpromise(volume)
         self._promise(self._volume_promises, volume, claim.key, claim.metadata.uid, pod)
+        self._promised_to.setdefault(claim.key, set()).add(volume)
         self._pools[pool].take(volume)
         self._held.setdefault(pod, (set(), set()))[0].add(volume)
-        self._touch(of_pool(pool), of_gift(claim.key))
+        self.stamps.touch(of_pool(pool), of_gift(claim.key))
 
     def promise_node(self, pod: str, claim: PersistentVolumeClaim, node: str) -> None:
         """The claim's volume is to be made for a node, for the sake of a pod (its uid)."""
@@ -293,7 +277,7 @@ class VolumeBook:
             return
         self._promise(self._node_promises, claim.key, node, claim.metadata.uid, pod)
         self._held.setdefault(pod, (set(), set()))[1].add(claim.key)
-        self._touch(of_claim(claim.key))
+        self.stamps.touch(of_claim(claim.key))
 
     def take_back(self, pod: str) -> None:
         """The pod holds its promises no longer."""
@@ -304,12 +288,12 @@ class VolumeBook:
                 continue
             promise.holders.discard(pod)
             if not promise.holders:
-                del self._volume_promises[volume]
-                self._touch(of_gift(promise.to))
+                self._unpromise(volume)
+                self.stamps.touch(of_gift(promise.to))
                 pool = self._pool_of.get(volume)
                 if pool is not None:
                     self._pools[pool].give_back(volume)
-                    self._touch(of_pool(pool))
+                    self.stamps.touch(of_pool(pool))
         for claim in claims:
             promise = self._node_promises.get(claim)
             if promise is None:
@@ -317,7 +301,7 @@ class VolumeBook:
             promise.holders.discard(pod)
             if not promise.holders:
                 del self._node_promises[claim]
-                self._touch(of_claim(claim))
+                self.stamps.touch(of_claim(claim))
 
     @property
     def promised(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -334,68 +318,22 @@ class VolumeBook:
             promise = promises[name] = Promise(to, uid)
         promise.holders.add(pod)
 
-    def _forget(self, promises: dict[str, Promise], name: str) -> None:
-        """The API shows it, or something else: it speaks for itself from now on."""
-        index = 0 if promises is self._volume_promises else 1
-        for pod in promises.pop(name).holders:
+    def _unpromise(self, volume: str) -> Promise:
+        promise = self._volume_promises.pop(volume)
+        promised = self._promised_to[promise.to]
+        promised.discard(volume)
+        if not promised:
+            del self._promised_to[promise.to]
+        return promise
+
+    def _let_go(self, holders: Iterable[str], which: int, name: str) -> None:
+        """The API shows what was promised, or something else: it speaks for itself from now on."""
+        for pod in holders:
             held = self._held.get(pod)
             if held is not None:
-                held[index].discard(name)
+                held[which].discard(name)
                 if not held[0] and not held[1]:
                     del self._held[pod]
-
-
-# Names of stamps ------------------------------------------------------------------------------------------------------
-
-
-def of_claim(key: str) -> str:
-    """The claim itself, and its selected node."""
-    return f"claim {key}"
-
-
-def of_use(claim: str) -> str:
-    """Whether pods with a node use the claim."""
-    return f"use {claim}"
-
-
-def of_disk(kind: str, name: str) -> str:
-    """Which pods with a node have the disk."""
-    return f"disk {kind} {name}"
-
-
-def of_gift(claim: str) -> str:
-    """Which volumes name the claim in their ``claimRef``."""
-    return f"gift {claim}"
-
-
-def of_volume(name: str) -> str:
-    """The volume itself."""
-    return f"volume {name}"
-
-
-def of_pool(class_: str) -> str:
-    """The free volumes of a class."""
-    return f"pool {class_}"
-
-
-def of_class(name: str) -> str:
-    """The StorageClass itself."""
-    return f"class {name}"
-
-
-def of_capacity(class_: str) -> str:
-    """The room for new volumes of a class."""
-    return f"capacity {class_}"
-
-
-def of_driver(name: str) -> str:
-    """The CSI driver."""
-    return f"driver {name}"
-
-
-def of_csi_node(name: str) -> str:
-    """The CSINode of a node."""
-    return f"csinode {name}"
 
 
 def amount(amounts: Mapping[str, str | int | float], where: str) -> int:

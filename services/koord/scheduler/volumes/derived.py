@@ -39,13 +39,13 @@ class Derived(Generic[T]):
     def of(self, claims: PodClaims) -> Kept[T]:
         """The value as of now; ``at`` is another number whenever the value may be another one."""
         book = self._book
-        clock = book.clock
+        clock = book.stamps.clock
         found = self._kept.get(claims)
         if found is not None:
             if found.checked == clock:
                 return found
             at = found.at
-            if all(book.stamp(name) <= at for name in found.depends):
+            if all(book.stamps.of(name) <= at for name in found.depends):
                 found.checked = clock
                 return found
         value, depends = self._derive(claims, book)

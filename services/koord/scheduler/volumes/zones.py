@@ -9,8 +9,9 @@ from koord.columns.matrix import Bools
 from koord.scheduler.engine.labels import ABSENT
 from koord.scheduler.engine.nodeterms import label_mask
 from koord.scheduler.engine.window import Window
-from koord.scheduler.volumes.book import VolumeBook, of_claim, of_volume
+from koord.scheduler.volumes.book import VolumeBook
 from koord.scheduler.volumes.claims import PodClaims
+from koord.scheduler.volumes.stamps import of_claim, of_volume
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 BETA_ZONE, BETA_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
