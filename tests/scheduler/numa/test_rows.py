@@ -54,6 +54,7 @@ _wishes = st.fixed_dictionaries(
                 "",
                 '{"requiredCPUBindPolicy":"FullPCPUs"}',
                 '{"requiredCPUBindPolicy":"SpreadByPCPUs"}',
+                '{"requiredCPUBindPolicy":"ConstrainedBurst"}',
                 '{"preferredCPUBindPolicy":"SpreadByPCPUs","preferredCPUExclusivePolicy":"PCPULevel"}',
             )
         ),

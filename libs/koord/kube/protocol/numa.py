@@ -133,11 +133,15 @@ def completed_resource_spec(text: str, policy: str, *, required: bool) -> str:
     """The annotation as the scheduler completes it: what it did (``policy``), where the pod left it open.
 
     ``required``: the node decided, so it stands as required; else ``Default`` is replaced where it was written, or the
-    preference stated. Other fields stay as they were.
+    preference stated. Other fields stay as they were; so does the text if it says all that already.
     """
     value = _dicts.decode(text) if text else {}
-    if required or value.get("requiredCPUBindPolicy") == DEFAULT:
-        value["requiredCPUBindPolicy"] = policy
-    elif not value.get("requiredCPUBindPolicy") and value.get("preferredCPUBindPolicy") in (None, "", DEFAULT):
-        value["preferredCPUBindPolicy"] = policy
+    field = "requiredCPUBindPolicy"
+    if not required and value.get(field) != DEFAULT:
+        if value.get(field) or value.get("preferredCPUBindPolicy") not in (None, "", DEFAULT):
+            return text
+        field = "preferredCPUBindPolicy"
+    if value.get(field) == policy:
+        return text
+    value[field] = policy
     return msgspec.json.encode(value).decode()

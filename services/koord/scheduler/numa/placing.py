@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from koord.kube.protocol.numa import FULL_PCPUS, RESTRICTED, SINGLE_NUMA_NODE
-from koord.scheduler.numa.allocation import CPUWish, allocate, usable
+from koord.scheduler.numa.allocation import MOST_ALLOCATED, CPUWish, allocate, usable
 from koord.scheduler.numa.amplification import amplify, scaled
 from koord.scheduler.numa.merge import Merged, exclusive_check, merge
 from koord.scheduler.numa.scores import mean
@@ -17,7 +17,7 @@ from koord.scheduler.numa.take import TakeError
 from koord.scheduler.numa.zones import INSUFFICIENT, Need, hints, short_of, split, subsets
 
 MISSING = "node(s) missing NUMA resources"
-CONFLICT = "node(s) Insufficient NUMA Node resources"
+NO_POOL = "node(s) no NUMA node whose shared CPUs cover the cpu limit"
 
 
 class Scoring(msgspec.Struct, frozen=True):
@@ -31,7 +31,8 @@ class PodWish(msgspec.Struct, frozen=True):
     """What a pod wants on a certain node. ``request``: amounts above 0, cpu in milli. ``cpus`` None: none of its own.
 
     ``policy`` is the effective one of pod and node; ``alone``: it must have its NUMA nodes as
-    ``singleNUMANodeExclusive: Required`` says. ``strategy`` of taking CPUs where the node leaves it open.
+    ``singleNUMANodeExclusive: Required`` says. ``strategy`` of taking CPUs where the node leaves it open. ``burst``
+    (milli) asks for one NUMA node of whose unowned CPUs so many may be used at times; ``burst_required``: or no node.
     """
 
     request: Mapping[str, int]
@@ -40,6 +41,8 @@ class PodWish(msgspec.Struct, frozen=True):
     alone: bool = False
     strategy: str = "LeastAllocated"
     scoring: Scoring = Scoring()
+    burst: int = 0
+    burst_required: bool = False
 
 
 def needs(state: NodeState, wish: PodWish) -> tuple[Need, ...]:
@@ -127,6 +130,18 @@ def _whole(needed: tuple[Need, ...], mask: int) -> bool:
     return all(need.free[index] > 0 for need in needed for index in range(len(need.free)) if mask >> index & 1)
 
 
+def burst_zone(state: NodeState, wish: PodWish) -> int | None:
+    """The NUMA node (by index) for a pod with ConstrainedBurst (spec 10 section 7): CPUs that nobody owns cover its
+    limit, and what is free its request; the freest one, or the fullest under MostAllocated. None: there is none."""
+    best: tuple[int, int] | None = None
+    sign = 1 if (state.layout.strategy or wish.strategy) == MOST_ALLOCATED else -1
+    for index, zone in enumerate(state.layout.zones):
+        pool = (state.free & zone.cpus).bit_count()
+        if 1000 * pool >= wish.burst and state.zone_free(index).get(CPU, 0) >= wish.request[CPU]:
+            best = min(best or (sign * pool, index), (sign * pool, index))
+    return best[1] if best is not None else None
+
+
 def place(state: NodeState, wish: PodWish, *, preferred: int = 0) -> PodAllocation | str:
     """What the pod gets, or the text why it gets nothing. Nothing is counted yet."""
     shares: list[tuple[int, dict[str, int]]] = []
@@ -141,6 +156,11 @@ def place(state: NodeState, wish: PodWish, *, preferred: int = 0) -> PodAllocati
             if short:
                 return INSUFFICIENT + short
             shares = split(needed, merged.mask)
+    elif wish.burst and wish.cpus is None:
+        pool = burst_zone(state, wish)
+        if pool is None and wish.burst_required:
+            return NO_POOL
+        shares = [] if pool is None else [(pool, {CPU: wish.request[CPU]})]
     cpus = 0
     if wish.cpus is not None:
         per_zone = {layout.zones[index].id: taken[CPU] // 1000 for index, taken in shares if CPU in taken}

@@ -114,7 +114,7 @@ class NodeNUMAResource(
     def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """None: the pod asks for nothing special, and no node does."""
         terms = self._terms(template)
-        if terms is None or not (terms.bound or terms.numa or terms.error or self._demanding):
+        if terms is None or not (terms.special or terms.error or self._demanding):
             return None
         return terms
 
@@ -146,14 +146,14 @@ class NodeNUMAResource(
     def reserve_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """None: pods of the class get nothing anywhere."""
         terms = self._terms(template)
-        if terms is None or not (terms.bound or terms.numa or self._giving):
+        if terms is None or not (terms.special or self._giving):
             return None
         return terms
 
     def reserves(self, terms: Terms) -> bool:
         """Whether the pod, or some node, asks for CPUs of one's own or for alignment."""
         assert isinstance(terms, NUMATerms)
-        return bool(terms.policy or terms.numa or self._giving)
+        return terms.special or self._giving
 
     def reserve(self, pod: PodRef, terms: Terms, row: int) -> Allocation | str:
         """Take the CPUs and amounts; what was taken becomes resource-status, each CPU is a slot of the ledger."""
@@ -162,7 +162,7 @@ class NodeNUMAResource(
         assert node is not None, "only live rows are chosen"
         state = self.books.state(node)
         wish = terms.wish(state.layout, self.settings)
-        if wish.cpus is None and not wish.policy:
+        if wish.cpus is None and not wish.policy and not wish.burst:
             return Allocation()
         placed = place(state, wish)
         if isinstance(placed, str):

@@ -9,7 +9,7 @@ from koord.scheduler.engine.resources import CPU as CPU_COLUMN
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import Reason
 from koord.scheduler.numa.amplification import amplify_rows, with_bound_rows
-from koord.scheduler.numa.placing import MISSING
+from koord.scheduler.numa.placing import MISSING, NO_POOL
 from koord.scheduler.numa.take import NOT_ENOUGH
 from koord.scheduler.plugins.nodenumaresource.books import BIND_CODES, NO_CPUS, POLICY_CODES, VALID, Books
 from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings
@@ -132,7 +132,24 @@ class Rows:
             found += self._amplified()
         if self.bound is not None:
             found += self._binding(self.bound)
+        if terms.burst_required:
+            found.append((NO_POOL, self._without_pool(), True))
         return found
+
+    def _without_pool(self) -> Bools:
+        """Rows that leave a pod with ConstrainedBurst to itself and have no NUMA node for it."""
+        terms, window, columns = self._terms, self._window, self._columns
+        none: Bools = np.ones(window.size, dtype=np.bool_)
+        room = columns.resources.get(CPU)
+        for index in range(columns.most_zones if room is not None else 0):
+            assert room is not None, "without it there is no NUMA node to look at"
+            free = window.column(room.allocatable[index]) - window.column(room.used[index])
+            pool = 1000.0 * window.column(columns.zone_free[index][0])
+            none &= (pool < terms.burst) | (free < terms.cpu)
+        if self.bound is not None:
+            none &= ~self.bound
+        policy = self.policy
+        return none if policy is None else none & (policy == 0)
 
     def _amplified(self) -> list[tuple[str, Bools, bool]]:
         """Bound CPUs, the pod's and those of pods there, cost the ratio."""

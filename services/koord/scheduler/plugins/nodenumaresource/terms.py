@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from koord.accounting.requests import pod_limits
 from koord.kube.protocol.numa import (
+    CONSTRAINED_BURST,
     DEFAULT,
     FULL_PCPUS,
     PREFERRED,
@@ -30,7 +32,8 @@ class NUMATerms(msgspec.Struct, frozen=True):
 
     ``policy`` is how the pod itself has its CPUs bound, "" if it does not ask for any of its own; ``required``: nothing
     else will do. ``numa`` is its topology policy, "" if it leaves that to the node; ``alone``: it shares its NUMA nodes
-    only as ``singleNUMANodeExclusive: Required`` allows. ``error``: no node will do, and why.
+    only as ``singleNUMANodeExclusive: Required`` allows. ``burst`` is the limit (milli) that the CPUs of one NUMA node
+    which nobody owns should cover, 0 without ConstrainedBurst; ``burst_required``: must. ``error``: why no node does.
     """
 
     request: tuple[tuple[str, int], ...]
@@ -40,6 +43,8 @@ class NUMATerms(msgspec.Struct, frozen=True):
     exclusive: str = ""
     numa: str = ""
     alone: bool = False
+    burst: int = 0
+    burst_required: bool = False
     error: str = ""
 
     @property
@@ -52,6 +57,11 @@ class NUMATerms(msgspec.Struct, frozen=True):
         """Whether the pod itself asks for CPUs of its own."""
         return bool(self.policy)
 
+    @property
+    def special(self) -> bool:
+        """Whether the pod itself asks for anything that only this plugin gives."""
+        return bool(self.policy or self.numa or self.burst)
+
     def wish(self, layout: Layout, settings: NUMASettings) -> PodWish:
         """What the pod wants on a node of that layout."""
         cpus = None
@@ -61,21 +71,31 @@ class NUMATerms(msgspec.Struct, frozen=True):
             cpus = CPUWish(self.cpus, self.policy, self.required, self.exclusive)
         strategy = settings.zones.type
         return PodWish(
-            dict(self.request), cpus, self.numa or layout.policy, self.alone, strategy, settings.zones.scoring
+            dict(self.request),
+            cpus,
+            self.numa or layout.policy,
+            self.alone,
+            strategy,
+            settings.zones.scoring,
+            self.burst,
+            self.burst_required,
         )
 
 
 def compile_terms(template: Template, settings: NUMASettings) -> NUMATerms | None:
     """Terms of a class; None if it requests nothing, so that there is nothing to look at."""
     request = {name: amount for name, amount in template.request.items() if amount > 0}
+    cpu = request.get(CPU, 0)
     try:
         spec = resource_spec(template.annotations)
         numa = numa_topology_spec(template.annotations)
+        burst = 0
+        if cpu and CONSTRAINED_BURST in (spec.required, spec.preferred):
+            burst = max(cpu, pod_limits(template.spec).get(CPU, 0))
     except ValueError as failure:
         return NUMATerms((), error=str(failure))
     if not request:
         return None
-    cpu = request.get(CPU, 0)
     policy, required, error = "", False, ""
     if _wants_binding(template.labels, template.spec.priority):
         wanted, required = spec.required, bool(spec.required)
@@ -96,6 +116,8 @@ def compile_terms(template: Template, settings: NUMASettings) -> NUMATerms | Non
         spec.exclusive,
         numa.policy,
         numa.exclusive == REQUIRED or (bool(numa.policy) and numa.exclusive != PREFERRED),
+        burst,
+        burst > 0 and spec.required == CONSTRAINED_BURST,
         error,
     )
 

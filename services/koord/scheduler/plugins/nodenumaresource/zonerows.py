@@ -53,12 +53,15 @@ class ZoneRows:
         self._picked = picked
         self._terms = terms
         self._bound = bound
+        self._any_bound = bool(bound.any())
         self.size = len(picked)
         self.count = columns.most_zones
         self.zones = self._read(columns.zones)
         self._ratio: Floats = self._read(columns.ratio)
         self._allocatable: dict[str, list[Floats]] = {}
         self._used: dict[str, list[Floats]] = {}
+        self._asked_of: dict[str, Floats | None] = {}
+        self._fits: Bools | None = None
         self.needs: list[RowNeed] = []
         for name, amount in terms.request:
             made = columns.resources.get(name)
@@ -72,7 +75,7 @@ class ZoneRows:
                 for there, used in zip(self.allocatable(name), self.used(name), strict=True)
             ]
             room, units = free, np.full(self.size, float(amount))
-            if name == CPU and bound.any():
+            if name == CPU and self._any_bound:
                 free, room, units = self._cpus(free, amount, code)
             self.needs.append(RowNeed(name, listed, free, room, units))
         self._shared = [self._read(column) for column in columns.shared]
@@ -117,14 +120,17 @@ class ZoneRows:
     # Which rows -----------------------------------------------------------------------------------------------------
 
     def fits(self, policy: Ints, *, alone: bool) -> Bools:
-        """Rows that hold the pod under ``policy`` (codes; rows without one are answered as BestEffort)."""
-        ok = self._all()
+        """Rows that hold the pod under ``policy`` (codes). Do not write."""
+        if self._fits is not None:
+            return self._fits
+        relaxed = policy == BEST_EFFORT
+        ok: Bools = self._all() if relaxed.any() else relaxed
         for code, answer in ((SINGLE, self._any_single), (RESTRICTED, self._any_set)):
             rows = policy == code
             if rows.any():
                 ok = np.where(rows, answer(alone=alone), ok)
-        ok &= self.zones > 0
-        return ok
+        self._fits = ok & (self.zones > 0)
+        return self._fits
 
     def _all(self) -> Bools:
         """All NUMA nodes together have enough."""
@@ -174,7 +180,8 @@ class ZoneRows:
         """The set that each row of ``wanted`` would give, 0 for none of its own (or not wanted): sets by size, best
         score, lowest mask. Under BestEffort without a preferred one it is all NUMA nodes."""
         chosen: Ints = np.zeros(self.size, dtype=np.int64)
-        open_: Bools = wanted & self._asked()
+        asked = self._asked()
+        open_: Bools = wanted & asked
         if not open_.any():
             return chosen
         smallest = [np.full(self.size, 99) for _ in self.needs]
@@ -204,7 +211,7 @@ class ZoneRows:
             best[better] = score[better]
         everything = (1 << self.zones.astype(np.int64)) - 1
         chosen[(policy == SINGLE) & (chosen == everything)] = 0
-        late = wanted & (policy == BEST_EFFORT) & (chosen == 0) & self._asked()
+        late = wanted & (policy == BEST_EFFORT) & (chosen == 0) & asked
         chosen[late] = everything[late]
         return chosen
 
@@ -256,7 +263,7 @@ class ZoneRows:
             if asked is None:
                 continue
             used = added(self.used(name), inside, self.size)
-            if name == CPU and self._bound.any():
+            if name == CPU and self._any_bound:
                 cpus = added([self._read(column) for column in self._columns.zone_bound], inside, self.size)
                 used = np.where(self._bound, amplify_rows(1000.0 * cpus, self._ratio), used)
             parts.append((added(self.allocatable(name), inside, self.size), used + asked, weight))
@@ -264,11 +271,15 @@ class ZoneRows:
 
     def asked(self, name: str) -> Floats | None:
         """What the pod adds of a resource, amplified where its CPUs are bound; None: it does not count in scores."""
-        amount = float(dict(self._terms.request).get(name, 0))
-        if not amount and name not in ("cpu", "memory"):
-            return None
-        asked: Floats = np.full(self.size, amount)
-        return np.where(self._bound, amplify_rows(asked, self._ratio), asked) if name == CPU else asked
+        if name not in self._asked_of:
+            amount = float(dict(self._terms.request).get(name, 0))
+            asked: Floats | None = None
+            if amount or name in ("cpu", "memory"):
+                asked = np.full(self.size, amount)
+                if name == CPU and self._any_bound:
+                    asked = np.where(self._bound, amplify_rows(asked, self._ratio), asked)
+            self._asked_of[name] = asked
+        return self._asked_of[name]
 
     # Why not --------------------------------------------------------------------------------------------------------
 
@@ -337,11 +348,13 @@ def mean_rows(parts: Sequence[tuple[Floats, Floats, int]], size: int, *, most: b
     weights: Floats = np.zeros(size)
     for capacity, used, weight in parts:
         there = capacity > 0
-        with np.errstate(divide="ignore", invalid="ignore"):
-            if most:
-                share = np.floor(np.minimum(np.maximum(used, 0.0), capacity) * 100.0 / capacity)
-            else:
-                share = np.where(used <= capacity, np.floor((capacity - used) * 100.0 / capacity), 0.0)
-        total += np.where(there, share, 0.0) * weight
+        part = np.minimum(used, capacity) if most else capacity - used
+        np.maximum(part, 0.0, out=part)
+        part *= 100.0
+        share = np.divide(part, capacity, out=np.zeros(size), where=there)
+        np.floor(share, out=share)
+        if weight != 1:
+            share *= weight
+        total += share
         weights += there * weight
-    return np.floor(np.divide(total, weights, out=np.zeros(size), where=weights > 0))
+    return np.floor(np.divide(total, weights, out=total, where=weights > 0))
