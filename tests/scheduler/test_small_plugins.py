@@ -47,6 +47,8 @@ GPU = "nvidia.com/gpu"
 
 def scores(bed: Bed, plugin: ScorePlugin, spec: Mapping[str, Any]) -> list[int]:
     terms = plugin.score_terms(bed.pod("scored", spec).class_.template, bed.cluster)
+    if terms is None:
+        return [0] * bed.cluster.high
     return [int(value) for value in plugin.score(terms, Window.full(bed.cluster))]
 
 
@@ -304,6 +306,23 @@ def test_small_and_huge_images() -> None:
     # Two containers of one image count it twice.
     image_node(bed, "a", app=500 * MIB)
     assert scores(bed, images, of_images("app", "app")) == [by_hand(1000 * MIB, 2)]
+
+
+def test_an_image_that_comes_to_a_node_later() -> None:
+    images = ImageLocality()
+    bed = Bed(extra=[images])
+    image_node(bed, "a")
+    image_node(bed, "b")
+    spec = of_images("app")
+    for name in ("p", "q"):
+        assert isinstance(bed.engine.place_one(bed.pod(name, spec)), Placed)
+    assert images.score_terms(bed.pod("asked", spec).class_.template, bed.cluster) is None
+    for has, other in (("a", "b"), ("b", "a")):
+        image_node(bed, has, app=900 * MIB)
+        image_node(bed, other)
+        outcome = bed.engine.place_one(bed.pod(f"on-{has}", spec))
+        assert isinstance(outcome, Placed)
+        assert outcome.node == has
 
 
 def test_image_names() -> None:

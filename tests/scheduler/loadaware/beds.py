@@ -23,12 +23,13 @@ UPDATED = "2026-05-28T20:26:40Z"
 
 
 class LoadBed(Bed):
-    """``args`` are fields of LoadAwareSchedulingArgs; the time is ``NOW``."""
+    """``args`` are fields of LoadAwareSchedulingArgs; the time is ``NOW``, and some node has a report."""
 
     def __init__(self, **args: Any) -> None:
         self.load = LoadAwareScheduling(LoadAwareSchedulingArgs(**args))
         super().__init__(extra=[self.load])
         self.engine.tick(NOW)
+        self.report("elsewhere")
 
     def machine(self, name: str = "n", *, annotations: Mapping[str, str] | None = None, **more: int) -> tuple[str, ...]:
         """A node of 32 cpu and 128 GiB; what was not valid about it."""

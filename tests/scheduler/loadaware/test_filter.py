@@ -364,7 +364,23 @@ def test_events() -> None:
     resource = bed.load.watches()[0].resource
     assert list(bed.load.changed(resource, "n", metric(), metric())) == [ClusterEvent.NODE_METRIC_UPDATE]
     assert list(bed.load.changed(resource, "n", metric(), None)) == [ClusterEvent.NODE_METRIC_DELETE]
-    assert bed.load._book._nodes == {}
+
+
+def test_without_any_report_nobody_is_asked() -> None:
+    bed = LoadBed()
+    bed.machine()
+    template = bed.pod("p", SMALL).class_.template
+    assert bed.load.filter_terms(template, bed.cluster) is not None
+    epoch = bed.load.epoch
+    bed.unreport("elsewhere")
+    assert bed.load._book._nodes.keys() == {"n"}
+    assert bed.load.epoch > epoch
+    assert bed.load.filter_terms(template, bed.cluster) is None
+    assert bed.load.score_terms(template, bed.cluster) is None
+    assert bed.message(bed.pod("p", SMALL)) == ""
+    # The engine looks anew at the class when the first report comes.
+    bed.report(cpu="31")
+    assert bed.message(bed.pod("p", SMALL)) == f"0/1 nodes are available: 1 {CPU}."
 
 
 def test_limits_of_the_estimate() -> None:

@@ -1,11 +1,11 @@
 """ImageLocality: prefer nodes that have the pod's images, the more the wider an image is spread. Spec 10 section 3.15.
 
 An image counts by its size times the share of nodes that have it, so a node's score depends on other nodes, but on
-their objects alone: scores are kept per node (locality ``node``), and when an image came to a node or left one, or a
-node came or went, all of them are asked for again.
+their objects alone: scores are kept per node (locality ``node``), and when an image that some pod has came to a node or
+left one, or a node came or went, all of them are asked for again. A class whose images no node has is not rated at all.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -22,8 +22,9 @@ from koord.scheduler.framework.events import ClusterEvent
 MIB = 1 << 20
 LEAST = 23 * MIB
 MOST_PER_CONTAINER = 1000 * MIB
-MOST_IMAGES = 2048
-"""Images that are followed at a time; another one is looked for on all nodes when it is asked for."""
+MOST_IMAGES, MOST_MISSED = 2048, 10_000
+"""Images that are followed at a time; another one is looked for on all nodes when it is asked for. And images that no
+node had when a pod came, which are remembered for the case that one gets them."""
 
 
 class ImageTerms(msgspec.Struct, frozen=True):
@@ -74,15 +75,24 @@ class ImageLocality(ScorePlugin, NodePlugin):
     def __init__(self) -> None:
         self._spreads: OrderedDict[str, _Spread] = OrderedDict()
         self._images: dict[int, Mapping[str, int]] = {}
+        self._having: Counter[str] = Counter()
+        self._missed: set[str] = set()
+        self.epoch = 0
 
     def attach(self, cluster: Cluster) -> None:
         """Keeps the cluster to look images up."""
         self._cluster = cluster
 
     def score_terms(self, template: Template, cluster: Cluster) -> Terms | None:
-        """None for a pod without containers' images."""
+        """None if no node has any of the images (``epoch`` moves when one gets the first of them)."""
         images = images_of(template.spec)
-        return ImageTerms(images) if any(images) else None
+        if any(image in self._having for image in images):
+            return ImageTerms(images)
+        if len(self._missed) >= MOST_MISSED:
+            self._missed.clear()
+            self.epoch += 1
+        self._missed.update(images)
+        return None
 
     def score(self, terms: Terms, window: Window) -> Floats:
         """floor(100·(sum − 23 MiB)/(1000 MiB·containers − 23 MiB)), the sum clamped to these bounds first."""
@@ -107,22 +117,33 @@ class ImageLocality(ScorePlugin, NodePlugin):
         known = self._images.get(row)
         if known == node.images:
             return
+        old, new = _sizes(known or {}), _sizes(node.images)
         self._images[row] = node.images
+        self._count(old, new)
         changed = known is None
-        if self._spreads:
-            sizes = {normalized(name): size for name, size in node.images.items()}
-            for image, spread in self._spreads.items():
-                changed |= spread.put(row, sizes.get(image))
+        for image, spread in self._spreads.items():
+            changed |= spread.put(row, new.get(image))
         if changed and self._spreads:
             self._cluster.touch_all(node=True)
 
     def node_removed(self, row: int, name: str) -> None:
         """Its images are gone, and there is one node less."""
-        self._images.pop(row, None)
+        self._count(_sizes(self._images.pop(row, {})), {})
         for spread in self._spreads.values():
             spread.put(row, None)
         if self._spreads:
             self._cluster.touch_all(node=True)
+
+    def _count(self, old: Mapping[str, int], new: Mapping[str, int]) -> None:
+        """How many nodes have each image; names that a pod asked for in vain are there now, perhaps."""
+        self._having.update(new.keys() - old.keys())
+        for image in old.keys() - new.keys():
+            self._having[image] -= 1
+            if not self._having[image]:
+                del self._having[image]
+        if not self._missed.isdisjoint(new):
+            self._missed.difference_update(new)
+            self.epoch += 1
 
     def _spread(self, image: str) -> _Spread:
         spread = self._spreads.get(image)
@@ -130,17 +151,20 @@ class ImageLocality(ScorePlugin, NodePlugin):
             self._spreads.move_to_end(image)
             return spread
         sizes: dict[int, int] = {}
-        for row, node in enumerate(self._cluster.nodes):
-            if node is not None and node.images:
-                size = node.images.get(image)
-                if size is None and image.endswith(":latest"):
-                    size = node.images.get(image.removesuffix(":latest"))
-                if size is not None:
-                    sizes[row] = size
+        short = image.removesuffix(":latest")
+        for row, images in self._images.items():
+            size = images.get(image, images.get(short))
+            if size is not None:
+                sizes[row] = size
         spread = self._spreads[image] = _Spread(sizes)
         if len(self._spreads) > MOST_IMAGES:
             self._spreads.popitem(last=False)
         return spread
+
+
+def _sizes(images: Mapping[str, int]) -> dict[str, int]:
+    """By full name."""
+    return {normalized(name): size for name, size in images.items()}
 
 
 def images_of(spec: PodSpec) -> tuple[str, ...]:

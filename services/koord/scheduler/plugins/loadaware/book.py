@@ -15,11 +15,11 @@ from koord.scheduler.config.koordinatorargs import LoadAwareSchedulingArgs
 from koord.scheduler.engine.cluster import Cluster, RowColumn
 from koord.scheduler.plugins.loadaware.load import Expected, NodeLoad
 from koord.scheduler.plugins.loadaware.report import Report
+from koord.scheduler.plugins.loadaware.score import Columns
 from koord.scheduler.plugins.loadaware.thresholds import Aggregate, Thresholds, limits
 from koord.scheduler.plugins.loadaware.vectors import Vector
 
 ExpiredPolicy = Literal["Block", "Ignore", "UseStale"]
-Columns = list[RowColumn]
 
 
 class _Node:
@@ -51,6 +51,8 @@ class LoadBook:
             self._rated = (aggregated.score_aggregation_type, window)
         self._nodes: dict[str, _Node] = {}
         self._now = 0.0
+        self.reports = 0
+        """How many nodes have one."""
         self._nothing: Vector = [inf] * len(resources)
         self._never: Vector = [-inf] * len(resources)
         self._room = [cluster.column(default=inf) for _ in resources]
@@ -63,7 +65,9 @@ class LoadBook:
         self._expires = cluster.column(default=inf)
         self.expired = cluster.column(np.bool_)
         self.aggregated = cluster.column(np.bool_)
-        """Whether the thresholds are compared with an aggregate."""
+        """Whether the thresholds of the node are compared with an aggregate."""
+        self.prod_alone = cluster.column(np.bool_)
+        """Whether prod pods are checked against thresholds of their own, and those alone."""
 
     # Columns --------------------------------------------------------------------------------------------------------
 
@@ -72,15 +76,14 @@ class LoadBook:
         return self._prod_room if prod else self._room
 
     def left_of(self, *, prod: bool) -> Columns:
-        """What is left of each resource, as prod pods or all others are rated; −inf: unknown."""
+        """A hundred times what is left of each resource, as prod pods or all others are rated; −inf: unknown."""
         return self._prod_left if prod else self._left
 
-    def moved(self, *, prod: bool) -> list[Columns]:
-        """The columns that a pod takes its estimate of, among those that pods like it look at."""
-        if not prod:
-            return [self._room, self._left]
-        columns = [self._room, self._prod_room, self._left]
-        return columns if self._prod_left is self._left else [*columns, self._prod_left]
+    def per_pod(self, estimate: tuple[float, ...], *, prod: bool) -> dict[RowColumn, float]:
+        """What a pod adds to the columns that pods like it look at."""
+        moved = {column: -amount for column, amount in zip(self.room_of(prod=prod), estimate, strict=True)}
+        left = {column: -100.0 * amount for column, amount in zip(self.left_of(prod=prod), estimate, strict=True)}
+        return moved | left
 
     # Pods -----------------------------------------------------------------------------------------------------------
 
@@ -136,6 +139,7 @@ class LoadBook:
     def reported(self, name: str, report: Report | None) -> int | None:
         """The report of a node (None: there is none any more); its row, if it has one."""
         node = self._of(name)
+        self.reports += (report is not None) - (node.load.report is not None)
         node.load.reported(report)
         self._write(node)
         self._drop(name, node)
@@ -172,15 +176,16 @@ class LoadBook:
         if node.prod_limits is not None and self._args.check_node_and_prod and not prod:
             self._write(node)  # the narrower of two rooms, of which one moves
             return
-        columns = [self._room, self._left]
-        if prod or node.prod_limits is None:
-            columns.append(self._prod_room)
-        if prod and self._prod_left is not self._left:
-            columns.append(self._prod_left)
+        with_prod = prod or node.prod_limits is None
+        by_prod = prod and self._prod_left is not self._left
         for index, amount in enumerate(pod.estimate):
             change = sign * amount
-            for each in columns:
-                each[index].data[row] += change
+            self._room[index].data[row] += change
+            self._left[index].data[row] += 100.0 * change
+            if with_prod:
+                self._prod_room[index].data[row] += change
+            if by_prod:
+                self._prod_left[index].data[row] += 100.0 * change
 
     def _write(self, node: _Node) -> None:
         """Work out the columns of a node."""
@@ -194,6 +199,7 @@ class LoadBook:
         expired = expires <= self._now
         self._expires.data[row], self.expired.data[row] = expires, expired
         self.aggregated.data[row] = node.aggregate is not None
+        self.prod_alone.data[row] = node.prod_limits is not None and not self._args.check_node_and_prod
         room, prod_room = self._rooms(node, report, expired=expired)
         _fill(self._room, row, room)
         _fill(self._prod_room, row, prod_room)
@@ -235,7 +241,7 @@ def _less(amounts: Vector, taken: Vector) -> Vector:
 
 
 def _left(capacity: Vector, used: Vector) -> Vector:
-    return [room - taken if room > 0 else -inf for room, taken in zip(capacity, used, strict=True)]
+    return [100.0 * (room - taken) if room > 0 else -inf for room, taken in zip(capacity, used, strict=True)]
 
 
 def _policy(args: LoadAwareSchedulingArgs) -> ExpiredPolicy:

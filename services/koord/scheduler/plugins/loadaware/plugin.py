@@ -70,6 +70,7 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
         self._rating = Rating(self.args, self.resources)
         self._thresholds = limiting.of_args(self.args)
         self._estimates: dict[tuple[object, ...], tuple[PodSpec, LoadTerms]] = {}
+        self.epoch = 0
 
     def attach(self, cluster: Cluster) -> None:
         """Take the columns."""
@@ -79,29 +80,27 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
     # The pod --------------------------------------------------------------------------------------------------------
 
     def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
-        """The pod's estimate; None for pods of a DaemonSet, which are only rated."""
-        return None if template.owner == DAEMON_SET else self._terms_of(template)
+        """The pod's estimate; None for pods of a DaemonSet, which are only rated, and while there are no reports."""
+        return None if template.owner == DAEMON_SET or not self._book.reports else self._terms_of(template)
 
     def score_terms(self, template: Template, cluster: Cluster) -> Terms | None:
-        """The pod's estimate; None if nothing is weighed."""
-        return self._terms_of(template) if self._rating.weighs else None
+        """The pod's estimate; None if nothing is weighed, and while there are no reports."""
+        return self._terms_of(template) if self._rating.weighs and self._book.reports else None
 
     def per_pod(self, terms: Terms) -> Mapping[RowColumn, float]:
         """Each pod takes its estimate of room and of what is left."""
         assert isinstance(terms, LoadTerms)
-        columns = self._book.moved(prod=terms.prod)
-        return {column: -amount for each in columns for column, amount in zip(each, terms.estimate, strict=True)}
+        return self._book.per_pod(terms.estimate, prod=terms.prod)
 
     # Filter ---------------------------------------------------------------------------------------------------------
 
     def filter(self, terms: Terms, window: Window) -> Bools:
         """The estimate is less than the room, for every resource."""
         assert isinstance(terms, LoadTerms)
-        ok: Bools | None = None
-        for column, amount in zip(self._book.room_of(prod=terms.prod), terms.estimate, strict=True):
-            enough = window.column(column) > amount
-            ok = enough if ok is None else np.logical_and(ok, enough, out=ok)
-        assert ok is not None, "cpu and memory are always looked at"
+        room, estimate = self._book.room_of(prod=terms.prod), terms.estimate
+        ok: Bools = window.column(room[0]) > estimate[0]
+        for index in range(1, len(room)):
+            ok &= window.column(room[index]) > estimate[index]
         return ok
 
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
@@ -115,13 +114,15 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
                 found.append(Reason(EXPIRED, expired))
                 left &= ~expired
         aggregated = window.column(self._book.aggregated)
+        if terms.prod:
+            aggregated = aggregated & ~window.column(self._book.prod_alone)
         room, of_all = self._book.room_of(prod=terms.prod), self._book.room_of(prod=False)
         for index, name in enumerate(self.resources):
             amount = terms.estimate[index]
             short: Bools = window.column(room[index]) <= amount
             short &= left
             left &= ~short
-            # A prod pod may have been refused by the thresholds for prod pods, which have no aggregate.
+            # Of a prod pod that is checked against both, the thresholds for prod pods have no aggregate.
             of_node: Bools = short & aggregated & (window.column(of_all[index]) <= amount)
             for text, rows in (("usage", short & ~of_node), ("aggregated usage", of_node)):
                 if rows.any():
@@ -149,11 +150,8 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
     def score(self, terms: Terms, window: Window) -> Floats:
         """What would be left of each resource, in percent: their weighted mean. 0 without a report that is fresh."""
         assert isinstance(terms, LoadTerms)
-        left = self._book.left_of(prod=terms.prod)
-        return self._rating.score(
-            [window.column(column) - amount for column, amount in zip(left, terms.estimate, strict=True)],
-            [window.column(column) for column in self._book.capacity],
-        )
+        book = self._book
+        return self._rating.score(window, book.left_of(prod=terms.prod), book.capacity, terms.estimate)
 
     # What changes ---------------------------------------------------------------------------------------------------
 
@@ -205,7 +203,10 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
 
     def changed(self, resource: Resource, key: str, old: Any | None, new: Any | None) -> Iterable[ClusterEvent]:
         """A report came. ValueError names the field that cannot be read."""
+        some = self._book.reports > 0
         row = self._book.reported(key, None if new is None else read(new, self.resources))
+        if some != (self._book.reports > 0):
+            self.epoch += 1
         if row is not None:
             self._cluster.touch(row)
         if new is None:

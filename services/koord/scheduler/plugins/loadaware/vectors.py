@@ -36,8 +36,22 @@ def vector(resources: Mapping[str, str | int | float], names: tuple[str, ...], f
         if text is None:
             found.append(0.0)
             continue
+        plain = _plain(text, name)
+        if plain is not None:
+            found.append(plain)
+            continue
         try:
             found.append(float(milli(text) if name == CPU else value(text)))
         except QuantityError as error:
             raise ValueError(f"{field}[{name}]: {error}") from None
     return found
+
+
+def _plain(text: str | int | float, name: str) -> float | None:
+    """The amount of a text as agents write it: whole units, or cpu in milli-cores. Hardly any comes twice, so what
+    reads and remembers every kind of quantity would be in vain."""
+    if not isinstance(text, str) or len(text) > 15 or not text.isascii():
+        return None
+    if name != CPU:
+        return float(text) if text.isdigit() else None
+    return float(text[:-1]) if text[-1:] == "m" and text[:-1].isdigit() else None
