@@ -125,6 +125,7 @@ class Cluster:
         self._on: dict[str, set[str]] = {}
         self._corrections: dict[int, dict[int, float]] = {}
         self._columns: list[RowColumn] = []
+        self._complete: dict[tuple[int, int], tuple[int, bool]] = {}
 
     # Shape ----------------------------------------------------------------------------------------------------------
 
@@ -166,6 +167,16 @@ class Cluster:
         self.journal.add(row)
         if node:
             self.node_journal.add(row)
+
+    def complete(self, first: int, last: int) -> bool:
+        """Whether every row has something allocatable in each field from ``first`` to ``last``; rows without a node
+        have not."""
+        key, now = (first, last), self.node_journal.end
+        known = self._complete.get(key)
+        if known is None or known[0] != now:
+            amounts = self._allocatable.data[first : last + 1, : self.high]
+            known = self._complete[key] = (now, bool(amounts.size and amounts.min() > 0.0))
+        return known[1]
 
     def touch_all(self, *, node: bool = False) -> None:
         """As :meth:`touch`, for every row."""

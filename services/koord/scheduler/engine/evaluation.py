@@ -105,7 +105,7 @@ class Evaluation:
                 window = Window.full(cluster)
                 self.full_passes += 1
             elif rows is not None and len(rows):
-                window = Window.some(cluster, rows.copy())
+                window = Window.some(cluster, rows.copy() if len(rows) > 1 else np.repeat(rows, 2))
             if not self.row_by_row:
                 self._combine(cluster, window, everything=everything, nodes_moved=nodes_moved)
             elif window is not None:
@@ -189,15 +189,20 @@ class Evaluation:
                 ok &= plugin.filter(terms, window)
         except Exception as error:
             raise PluginError(name, "Filter", error) from error
-        total = np.full(window.size, self._constant)
+        total: Floats | None = None
         try:
             for step in self._plain:
                 name = step.plugin.name
                 score = step.plugin.score(step.terms, window) if step.kept is None else step.kept.raw[rows]
-                total += score * step.weight if step.weight != 1 else score
+                if step.weight != 1:
+                    score = score * step.weight
+                if total is None:
+                    total = score + self._constant
+                else:
+                    total += score
         except Exception as error:
             raise PluginError(name, "Score", error) from error
-        return ok, total
+        return ok, np.full(window.size, self._constant) if total is None else total
 
     # Layers ---------------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,8 @@ def rows_of(cluster: Cluster, names: Iterable[str]) -> Ints:
 
 def rank_few(program: Program, cluster: Cluster, rows: Ints) -> Ints:
     """Keys of ``rows``; normalised scores look at these rows only. PluginError: a plugin raised."""
+    if len(rows) == 1:
+        return rank_few(program, cluster, np.repeat(rows, 2))[:1]
     window = Window.some(cluster, rows)
     ok = cluster.alive[rows]
     for plugin, terms in program.steps:
@@ -45,7 +47,7 @@ def rank_few(program: Program, cluster: Cluster, rows: Ints) -> Ints:
         else:
             score = scored(step, window)
             if plugin_.normalized:
-                among = score if len(score) == 1 else score[ok]
+                among = score[ok]
                 score = normalized(step, score, float(among.min()), float(among.max()))
         total += score * step.weight
     return ranking_keys(cluster, rows, ok, total)

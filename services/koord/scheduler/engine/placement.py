@@ -213,7 +213,7 @@ class Engine(Books):
             program = class_.compiled(cluster, self.verdicts)
             if not program.row_local or program.names is not None or program.prefers or self._reserving(program):
                 return False
-            evaluation = self.evaluation(class_)
+            evaluation = self._evaluation(class_, program)
             keys = evaluation.refresh(cluster)
             if not evaluation.row_by_row:
                 return False
@@ -302,8 +302,10 @@ class Engine(Books):
 
     def evaluation(self, class_: SchedulingClass) -> Evaluation:
         """The kept ranking of a class without names, made if need be. PluginError: a plugin failed on the class."""
+        return self._evaluation(class_, class_.compiled(self.cluster, self.verdicts))
+
+    def _evaluation(self, class_: SchedulingClass, program: Program) -> Evaluation:
         key = id(class_)
-        program = class_.compiled(self.cluster, self.verdicts)
         entry = self._evaluations.get(key)
         if entry is not None and entry[1].program is program:
             self._evaluations.move_to_end(key)
@@ -333,7 +335,7 @@ class Engine(Books):
 
     def _ranked(self, class_: SchedulingClass, program: Program) -> tuple[Ints | None, Ints]:
         if program.names is None:
-            return None, self.evaluation(class_).refresh(self.cluster)
+            return None, self._evaluation(class_, program).refresh(self.cluster)
         rows = rows_of(self.cluster, program.names)
         return rows, rank_few(program, self.cluster, rows) if len(rows) else rows
 
@@ -369,7 +371,7 @@ class Engine(Books):
         if program.names is not None:
             return diagnose(program, self.cluster)
         try:
-            position = (self.cluster.journal.end, *self.evaluation(class_).versions())
+            position = (self.cluster.journal.end, *self._evaluation(class_, program).versions())
         except PluginError as error:
             return failed(self.cluster, error)
         kept = self._diagnoses.get(id(class_))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from koord.columns.matrix import Floats, Ints
 from koord.scheduler.engine.cluster import Cluster, RowColumn
-from koord.scheduler.engine.resources import FIRST
+from koord.scheduler.engine.resources import CPU, FIRST
 
 
 class Window:
@@ -68,6 +68,14 @@ class Window:
             assert self._counts is not None, "a window ahead has counts"
             values = values + (self._counts * self._per_pod[column]).astype(column.data.dtype)
         return values
+
+    def natives(self, *, nonzero: bool) -> tuple[Floats, Floats] | None:
+        """Free and allocatable cpu and memory, each as [cpu, memory][row]; None if some node of the cluster offers none
+        of one. ``nonzero``: free as :meth:`nonzero_free` has it."""
+        if not self.cluster.complete(0, 1):
+            return None
+        first = 0 if nonzero else FIRST + CPU
+        return self._usage[first : first + 2], self._allocatable[0:2]
 
     def free(self, resource: int) -> Floats:
         """Free amount of a resource on each row: allocatable less what assigned pods request (may be negative)."""

@@ -1,5 +1,6 @@
 """NodeResourcesBalancedAllocation: prefer nodes whose resources are used in equal shares. Spec 10 section 3.15."""
 
+from functools import cached_property
 from typing import ClassVar, Self
 
 import msgspec
@@ -8,7 +9,7 @@ import numpy as np
 from koord.columns.matrix import Bools, Floats
 from koord.scheduler.config.upstreamargs import NodeResourcesBalancedAllocationArgs
 from koord.scheduler.engine.cluster import Cluster
-from koord.scheduler.engine.resources import FIRST
+from koord.scheduler.engine.resources import CPU, FIRST, MEMORY
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import ScorePlugin, Template, Terms
 from koord.scheduler.framework.events import ClusterEvent
@@ -29,10 +30,17 @@ class BalancedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls(tuple(resource.name for resource in args.resources), args.relative)
 
 
-class BalancedTerms(msgspec.Struct, frozen=True):
+class BalancedTerms(msgspec.Struct, frozen=True, dict=True):
     """Number and requested amount of each resource that counts."""
 
     parts: tuple[tuple[int, float], ...]
+
+    @cached_property
+    def natives(self) -> Floats | None:
+        """What is added to cpu and memory as a column; None if other resources count."""
+        if [number for number, _ in self.parts] != [CPU, MEMORY]:
+            return None
+        return np.array([[amount] for _, amount in self.parts])
 
 
 class NodeResourcesBalancedAllocation(ScorePlugin):
@@ -56,11 +64,30 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
     def score(self, terms: Terms, window: Window) -> Floats:
         """Balance with the pod; relative: floor(50 + (50 + balance with − balance without)/2)."""
         assert isinstance(terms, BalancedTerms)
+        if terms.natives is not None and not self.settings.relative:
+            both = window.natives(nonzero=False)
+            if both is not None:
+                return _of_two(*both, terms.natives)
         balance = _balance(terms.parts, window)
         if not self.settings.relative:
             return balance
         balance -= _balance(tuple((number, 0.0) for number, _ in terms.parts), window)
         return np.floor(50.0 + (50.0 + balance) / 2.0)
+
+
+def _of_two(free: Floats, capacity: Floats, added: Floats) -> Floats:
+    """As :func:`_balance` does it for two resources that every node has, on both at once."""
+    used = capacity - free
+    used += added
+    used /= capacity
+    np.minimum(used, 1.0, out=used)
+    deviation: Floats = used[0]
+    deviation -= used[1]
+    np.abs(deviation, out=deviation)
+    deviation /= 2.0
+    np.subtract(1.0, deviation, out=deviation)
+    deviation *= 100.0
+    return np.trunc(deviation, out=deviation)
 
 
 def _balance(parts: tuple[tuple[int, float], ...], window: Window) -> Floats:

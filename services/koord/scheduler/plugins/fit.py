@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, cast
 
 import msgspec
@@ -75,11 +76,19 @@ class FitTerms(msgspec.Struct, frozen=True):
     needs: tuple[tuple[int, str, float], ...]
 
 
-class FitScoreTerms(msgspec.Struct, frozen=True):
+class FitScoreTerms(msgspec.Struct, frozen=True, dict=True):
     """Per resource in the score: its number, what the pod adds, its weight."""
 
     parts: tuple[tuple[int, float, int], ...]
     weight: int
+
+    @cached_property
+    def natives(self) -> tuple[Floats, Floats | None] | None:
+        """What is added to cpu and memory, and their weights (None: 1 each), as columns; None if other parts count."""
+        if [number for number, _, _ in self.parts] != [-len(NATIVE), 1 - len(NATIVE)]:
+            return None
+        added = np.array([[amount] for _, amount, _ in self.parts])
+        return added, None if self.weight == len(NATIVE) else np.array([[float(weight)] for _, _, weight in self.parts])
 
 
 class NodeResourcesFit(FilterPlugin, ScorePlugin):
@@ -170,11 +179,22 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
         if self._curve is not None:
             return self._by_ratio(terms, window, self._curve)
         most = self.settings.strategy == "MostAllocated"
+        if terms.natives is not None and (both := window.natives(nonzero=True)) is not None:
+            # The usual case, as everything below would do it but on both resources at once.
+            added_both, weights_both = terms.natives
+            shares = _share(both[0] - added_both, both[1], most)
+            if weights_both is not None:
+                shares *= weights_both
+            mean: Floats = shares[0]
+            mean += shares[1]
+            mean /= terms.weight
+            return np.floor(mean, out=mean)
         total: Floats | None = None
         missing: list[tuple[Bools, int]] = []
         for number, added, weight in terms.parts:
             free, capacity = _room(window, number)
-            part = _share(free - added, capacity, most)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                part = _share(free - added, capacity, most)
             if capacity.size and capacity.min() <= 0.0:
                 lacking: Bools = capacity <= 0.0
                 part[lacking] = 0.0
@@ -190,7 +210,7 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
         weights = np.full(window.size, float(terms.weight))
         for lacking, weight in missing:
             weights[lacking] -= weight
-        mean: Floats = np.divide(total, weights, out=np.zeros(window.size), where=weights > 0)
+        mean = np.divide(total, weights, out=np.zeros(window.size), where=weights > 0)
         return np.floor(mean, out=mean)
 
     def _by_ratio(self, terms: FitScoreTerms, window: Window, points: Floats) -> Floats:
@@ -248,13 +268,11 @@ def _share(left: Floats, capacity: Floats, most: bool) -> Floats:
         left = np.maximum(left, 0.0)
         used = np.subtract(capacity, left, out=left)
         used *= MAX_SCORE
-        with np.errstate(divide="ignore", invalid="ignore"):
-            used /= capacity
+        used /= capacity
         return np.floor(used, out=used)
     share = np.maximum(left, 0.0)
     share *= MAX_SCORE
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share /= capacity
+    share /= capacity
     return np.floor(share, out=share)
 
 
