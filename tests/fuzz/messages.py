@@ -34,7 +34,6 @@ from koord.kube.resources import (
     PODS,
     QUEUE_UNITS,
     QUEUES,
-    SERVICES,
     STORAGE,
     WATCHED,
 )
@@ -189,7 +188,7 @@ def _states(subjects: Subjects) -> list[MessageCase]:
     """
     cases: list[MessageCase] = []
     # No service reads these with the default settings.
-    unread = (NODE_METRICS, NODE_RESOURCE_TOPOLOGIES, SERVICES, *STORAGE)
+    unread = (NODE_METRICS, NODE_RESOURCE_TOPOLOGIES, *STORAGE)
     read = [resource for resource in WATCHED if resource not in unread]
     for resource in read:
         body = json.dumps({"metadata": {"name": "x", "namespace": "fuzz"}, "spec": {}}).encode()
