@@ -153,6 +153,11 @@ def test_a_planned_pod_holds_its_cpus_until_it_is_forgotten_or_seen() -> None:
     assert isinstance(placed, Placed)
     held = bed.plugin.books.state("n").allocated
     assert held == 1 | 1 << 8
+    planned = bed.engine.uncount(pod.uid)
+    assert planned is not None
+    assert bed.plugin.books.state("n").allocated == 0
+    bed.engine.count(planned)  # as when somebody looked what would fit without it
+    assert bed.plugin.books.state("n").allocated == held
     template = pod.class_.template
     seen = AssignedPod(pod.ref._replace(annotations=dict(placed.annotations)), template.spec, template.footprint, "n")
     bed.engine.confirm(pod.uid)
@@ -191,6 +196,11 @@ def test_everything_is_forgotten_with_the_last_that_is_known_of_a_node() -> None
     bed.plugin.changed(NODE_RESOURCE_TOPOLOGIES, "n", topology("n"), None)
     assert bed.plugin.books._nodes == {}
     assert bed.plugin.books._where == {}
+    bed.machine("n", B)
+    planned = bed.bound_pod("2")
+    bed.place(planned)
+    bed.engine.forget(planned.uid)
+    assert bed.plugin.books._given == {}
 
 
 def test_profiles_share_the_books() -> None:

@@ -142,6 +142,7 @@ class Books:
         self.columns = Columns(cluster)
         self._nodes: dict[str, _Node] = {}
         self._where: dict[str, str] = {}
+        self._given: dict[str, tuple[str, PodAllocation]] = {}
         self._special: dict[str, tuple[bool, bool, bool]] = {}
         self.binding = 0
         """How many nodes bind every pod's CPUs."""
@@ -259,6 +260,26 @@ class Books:
         self._changed(node)
         self._drop(name, node)
         return True
+
+    # Planned pods ---------------------------------------------------------------------------------------------------
+
+    def give(self, uid: str, name: str, allocation: PodAllocation) -> None:
+        """A planned pod has something, which no annotation says yet; it is remembered while the pod is taken off its
+        node and put back (to see what would fit without it), until :meth:`settle`."""
+        self._given[uid] = name, allocation
+        self.add(uid, name, allocation)
+
+    def restore(self, uid: str, name: str) -> bool:
+        """The planned pod is on its node (again): count what it was given; False if it was given nothing there."""
+        given = self._given.get(uid)
+        if given is None or given[0] != name:
+            return False
+        self.add(uid, name, given[1])
+        return True
+
+    def settle(self, uid: str) -> None:
+        """The pod is planned no longer: it was seen bound, or is forgotten."""
+        self._given.pop(uid, None)
 
     def _changed(self, node: _Node) -> None:
         if node.row is not None:

@@ -169,7 +169,7 @@ class NodeNUMAResource(
             return placed
         if not placed.cpus and not placed.zones:
             return Allocation()
-        self.books.add(pod.uid, node, placed)
+        self.books.give(pod.uid, node, placed)
         zones = [(zone, resource_list(taken)) for zone, taken in placed.zones]
         annotations = {RESOURCE_STATUS: write_resource_status(placed.cpus, zones)}
         if wish.cpus is not None:
@@ -183,6 +183,7 @@ class NodeNUMAResource(
 
     def unreserve(self, uid: str) -> None:
         """Give back what the pod has."""
+        self.books.settle(uid)
         self.books.remove(uid)
 
     # Books ----------------------------------------------------------------------------------------------------------
@@ -193,8 +194,9 @@ class NodeNUMAResource(
         ValueError: the annotation cannot be read; what was known of the pod stands.
         """
         uid, known = pod.ref.uid, self.books.where(pod.ref.uid)
-        if pod.planned and known == pod.node:
+        if pod.planned and self.books.restore(uid, pod.node):
             return
+        self.books.settle(uid)
         annotations = pod.ref.annotations
         if RESOURCE_STATUS not in annotations:
             self.books.remove(uid)
