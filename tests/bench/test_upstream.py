@@ -7,7 +7,15 @@ import pytest
 from koord.contracts.bench import Scenario
 from koord.scheduler.upstream.scenarios import SCENARIOS
 
-SMALL = {"nodes": 60, "init_pods": 20, "pods": 150, "gated_pods": 30, "deleted_pods": 40, "runs": 1}
+SMALL = {
+    "nodes": 60,
+    "namespaces": 2,
+    "init_pods": 20,
+    "pods": 30,
+    "gated_pods": 30,
+    "deleted_pods": 40,
+    "runs": 1,
+}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)

@@ -8,15 +8,18 @@ that the ledger accepted. What comes before (decoding) and after (publishing, th
 import asyncio
 import gc
 import itertools
+import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+import msgspec
 import structlog
 
 from koord.bus.connection import Bus
 from koord.bus.decisions import DecisionPublisher
+from koord.kube.resources import Resource
 from koord.ledger.client import Ledger
 from koord.ledger.model import NodeSeen
 from koord.localcluster.servers import NatsServer, RedisServer
@@ -28,6 +31,7 @@ from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, PodInfo
 from koord.scheduler.flights import Flight
+from koord.scheduler.framework.contract import WatchPlugin
 from koord.scheduler.gang.news import GangNews
 from koord.scheduler.nodeview import NodeView
 from koord.scheduler.notices import Notices
@@ -35,6 +39,7 @@ from koord.scheduler.outgoing import Outgoing
 from koord.scheduler.planning import Planner
 from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.podview import PodView
+from koord.scheduler.queueing.hints import Hints
 from koord.scheduler.queueing.queue import SchedulingQueue
 from koord.scheduler.settings import SchedulerSettings
 from koord.scheduler.upstream.objects import SCHEDULER
@@ -91,7 +96,8 @@ class Bed:
         self._ledger = ledger
         self._epoch = role_epoch
         self._quota = next((plugin for plugin in profile.plugins if isinstance(plugin, ElasticQuota)), None)
-        self._queue = SchedulingQueue(profile.events, settings.queue)
+        hints = Hints(self.engine.profiles)
+        self._queue = SchedulingQueue(hints.events, settings.queue, hints)
         log: Logger = structlog.get_logger()
         spans = Spans(ratio=0.01)
         publisher = DecisionPublisher(bus, "scheduler")
@@ -162,6 +168,18 @@ class Bed:
             seen.append(NodeSeen(f"node/{info.name}", dict(info.allocatable), "1"))
         for first in range(0, len(seen), _PART):
             await self._ledger.observe(seen[first : first + _PART], role_epoch=self._epoch)
+
+    def add_object(self, resource: Resource, key: str, body: Mapping[str, object]) -> None:
+        """Another object comes: whichever plugins read its kind learn of it."""
+        text = json.dumps(body)
+        for plugin in self.engine.plugins:
+            if not isinstance(plugin, WatchPlugin):
+                continue
+            for watch in plugin.watches():
+                if watch.resource == resource:
+                    new = msgspec.json.decode(text, type=watch.type)
+                    for event in plugin.changed(resource, key, None, new):
+                        self._world.events.add(event, new)
 
     def change_node(self, old: NodeView | None, new: NodeView | None) -> None:
         """A node that the ledger need not know, since no pod can go there, comes or goes."""
