@@ -190,6 +190,21 @@ def test_default_constraints_for_pods_of_a_service() -> None:
     assert plugin.score_terms(template, town.cluster) is None
 
 
+def test_a_service_of_one_pod_spreads_nothing_and_tells_no_classes_apart() -> None:
+    town = Town(PodTopologySpread())
+    town.host("a", "z0")
+    index = "training.kubeflow.org/replica-index"
+    for number in ("0", "1"):
+        selector = {"job-name": "j", index: number}
+        service = Service(metadata=ObjectMeta(name=f"j-{number}"), spec=ServiceSpec(selector=selector))
+        for watching in town.profile.watching:
+            if SERVICES in [watch.resource for watch in watching.watches()]:
+                watching.changed(SERVICES, f"default/j-{number}", None, service)
+    first, second = (town.pod(n, labels={"job-name": "j", index: n}).class_ for n in ("0", "1"))
+    assert first is second
+    assert town.plugin.score_terms(first.template, town.cluster) is None
+
+
 @pytest.mark.parametrize(
     ("owner", "mark"), [("ReplicaSet", "pod-template-hash"), ("StatefulSet", "controller-revision-hash")]
 )

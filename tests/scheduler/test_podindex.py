@@ -124,8 +124,9 @@ class Books:
         return found
 
     def rows(self, tally: Tally) -> dict[str, int]:
-        live = {name: int(tally.rows[row]) for name, row in self.cluster.index.items()}
-        assert int(tally.rows.sum()) == sum(live.values()), "rows without a node are empty"
+        counts = tally.counts(self.cluster.high)
+        live = {name: int(counts[row]) for name, row in self.cluster.index.items()}
+        assert int(counts.sum()) == sum(live.values()), "rows without a node are empty"
         return {name: count for name, count in live.items() if count}
 
     def check(self) -> None:
@@ -188,4 +189,18 @@ def test_a_reader_that_fell_behind_counts_anew() -> None:
     late = tally.end
     tally.went(2)
     assert list(tally.since(late) or ()) == [~2]
-    assert np.array_equal(tally.rows, [192, 192, 191, 192])
+    assert np.array_equal(tally.counts(4), [192, 192, 191, 192])
+
+
+def test_few_rows_and_many() -> None:
+    tally, codes = Tally(64), np.arange(64) % 3
+    for row in (5, 7, 7, 8, 9, 9, 9, 5):
+        tally.came(row)
+        assert int(tally.by_code(codes, 4).sum()) == int(tally.counts(64).sum())
+    tally.widen(128)
+    tally.went(9)
+    assert tally.counts(128).nonzero()[0].tolist() == [5, 7, 8, 9]
+    assert tally.by_code(codes, 4).tolist() == [2.0, 2.0, 3.0, 0.0]
+    for row in (5, 5):
+        tally.went(row)
+    assert tally.counts(128).nonzero()[0].tolist() == [7, 8, 9]

@@ -133,7 +133,7 @@ class DomainSum:
         counted = codes if self.eligible is None else np.where(self.eligible.rows, codes, 0)
         values: Floats = np.zeros(size)
         for number, (tally, weight) in enumerate(self._parts):
-            values += weight * np.bincount(counted, weights=tally.rows[: len(counted)], minlength=size)
+            values += weight * tally.by_code(counted, size)
             self._ends[number] = tally.end
         values[0] = 0.0
         self.values = values

@@ -215,8 +215,7 @@ class PodIndex:
 
     def _follow(self, tally: Tally) -> None:
         """Keep the length of a tally up with the cluster."""
-        if len(tally.rows) < self._capacity:
-            tally.widen(self._capacity)
+        tally.widen(self._capacity)
         self._tallies.add(tally)
 
     def _fill(self, group: Group) -> None:
@@ -229,7 +228,7 @@ class PodIndex:
             for node, count in kind.nodes.items():
                 row = rows.get(node)
                 if row is not None:
-                    tally.rows[row] += count
+                    tally.add(row, count)
         tally.recounted()
 
     def _belongs(self, kind: _Kind, key: GroupKey) -> bool:
@@ -285,7 +284,7 @@ class PodIndex:
         self.node_epoch += 1
         for kind in self._on.get(name, _NOBODY):
             for tally in kind.tallies():
-                tally.rows[row] += kind.nodes[name]
+                tally.add(row, kind.nodes[name])
 
     def node_removed(self, row: int, name: str) -> None:
         """The row is free; the node's pods wait in case it comes back."""
@@ -294,7 +293,7 @@ class PodIndex:
         self.node_epoch += 1
         for kind in self._on.get(name, _NOBODY):
             for tally in kind.tallies():
-                tally.rows[row] = 0
+                tally.clear_row(row)
 
     def namespace_set(self, name: str, labels: Labels | None) -> bool:
         """The labels of a namespace, None: it is gone. True if somebody's selector of namespaces is concerned."""
@@ -319,7 +318,7 @@ class PodIndex:
     def _recount(self, group: Group) -> None:
         for kind in self._candidates(group.key):
             kind.groups.pop(group.key, None)
-        group.tally.rows[:] = 0
+        group.tally.clear()
         self._fill(group)
 
 

@@ -25,7 +25,7 @@ class CarriedTerm(Tally):
     __slots__ = ("carriers", "number", "role", "term", "weight")
 
     def __init__(self, key: TermKey, number: int) -> None:
-        super().__init__(0)
+        super().__init__()
         self.role, self.weight, self.term = key
         self.number = number
         self.carriers = 0

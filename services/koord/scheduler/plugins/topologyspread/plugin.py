@@ -45,7 +45,7 @@ from koord.scheduler.plugins.topologyspread.constraints import (
     spread_keys,
 )
 from koord.scheduler.plugins.topologyspread.hard import Hard, HardConstraint
-from koord.scheduler.plugins.topologyspread.services import OWNER_LABEL, Service, Services
+from koord.scheduler.plugins.topologyspread.services import OWNER_LABEL, Service, Services, spreading
 from koord.scheduler.plugins.topologyspread.soft import Soft, SoftConstraint
 
 SKEWED = "node(s) didn't match pod topology spread constraints"
@@ -104,9 +104,8 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, ScorePlugin, PodBooks):
         if resource is not SERVICES:
             return super().changed(resource, key, old, new)
         namespace, _, name = key.partition("/")
-        before = {} if old is None else old.spec.selector or {}
-        after = {} if new is None else new.spec.selector or {}
-        if self._services.set(namespace, name, before, after):
+        after = spreading(new)
+        if self._services.set(namespace, name, spreading(old), after):
             self.index.cluster.pod_labels.add(after)
             self.epoch += 1
         return ()

@@ -15,6 +15,16 @@ from koord.scheduler.engine.podselectors import Labels
 
 TEMPLATE_HASH = "pod-template-hash"
 REVISION_HASH = "controller-revision-hash"
+OF_ONE_POD = frozenset(
+    (
+        "statefulset.kubernetes.io/pod-name",
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/job-completion-index",
+        "training.kubeflow.org/replica-index",
+    )
+)
+"""Labels that are different on every pod. A Service that selects by one is the address of that pod and spreads nothing;
+it is left out, so that the pods of a StatefulSet or a training job, which all have one, stay one class."""
 OWNER_LABEL: Mapping[str, str] = {"ReplicaSet": TEMPLATE_HASH, "StatefulSet": REVISION_HASH}
 
 
@@ -28,6 +38,12 @@ class Service(TypedObject, frozen=True):
     """A Service."""
 
     spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
+
+
+def spreading(service: Service | None) -> Labels:
+    """The selector by which a Service spreads its pods; empty if it does not."""
+    selector = {} if service is None else service.spec.selector or {}
+    return {} if selector.keys() & OF_ONE_POD else selector
 
 
 class Services:

@@ -46,7 +46,8 @@ class SoftConstraint:
         if self._sum is None:
             counts: Floats = np.zeros(window.size)
             if self._tally is not None:
-                np.multiply(self._tally.rows[window.rows], math.log(number + 2), out=counts)
+                rows = self._tally.counts(window.cluster.high)[window.rows]
+                np.multiply(rows, math.log(number + 2), out=counts)
             counts += self._extra
             counts *= codes != 0
             return counts
