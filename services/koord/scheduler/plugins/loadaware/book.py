@@ -6,6 +6,7 @@ nodes is then one comparison per resource, a score a few operations. A node with
 endless room; one that cannot be rated has less than nothing left.
 """
 
+from collections.abc import Callable
 from math import inf
 from typing import Literal, cast
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from koord.scheduler.config.koordinatorargs import LoadAwareSchedulingArgs
 from koord.scheduler.engine.cluster import Cluster, RowColumn
+from koord.scheduler.framework.contract import AssignedPod
 from koord.scheduler.plugins.loadaware.load import Expected, NodeLoad
 from koord.scheduler.plugins.loadaware.report import Report
 from koord.scheduler.plugins.loadaware.score import Columns
@@ -23,13 +25,17 @@ ExpiredPolicy = Literal["Block", "Ignore", "UseStale"]
 
 
 class _Node:
-    """One node: its row (-1: there is none), its load, and what its thresholds amount to."""
+    """One node: its row (-1: there is none), its load, and what its thresholds amount to.
 
-    __slots__ = ("aggregate", "capacity", "limits", "load", "prod_limits", "row")
+    ``waiting`` are pods that came while there was no report: nothing of the node depends on them until there is one.
+    """
+
+    __slots__ = ("aggregate", "capacity", "limits", "load", "prod_limits", "row", "waiting")
 
     def __init__(self, size: int) -> None:
         self.row = -1
         self.load = NodeLoad(size)
+        self.waiting: dict[str, AssignedPod] = {}
         self.capacity: Vector = []
         self.aggregate: Aggregate | None = None
         self.limits: Vector | None = None
@@ -37,10 +43,18 @@ class _Node:
 
 
 class LoadBook:
-    """Loads by node name, and the columns. ``policy``: what becomes of nodes whose report is too old."""
+    """Loads by node name, and the columns. ``expect`` says what a pod counts for; ``policy`` what becomes of nodes
+    whose report is too old."""
 
-    def __init__(self, cluster: Cluster, args: LoadAwareSchedulingArgs, resources: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        args: LoadAwareSchedulingArgs,
+        resources: tuple[str, ...],
+        expect: Callable[[AssignedPod], Expected],
+    ) -> None:
         self._cluster = cluster
+        self._expect = expect
         self._args = args
         self._resources = resources
         self.policy = _policy(args)
@@ -87,35 +101,47 @@ class LoadBook:
 
     # Pods -----------------------------------------------------------------------------------------------------------
 
-    def assigned(self, name: str, uid: str, pod: Expected) -> None:
-        """A pod has the node, which may be unknown yet."""
-        node = self._of(name)
-        if node.load.add(uid, pod):
-            self._shift(node, pod, -1.0)
+    def assigned(self, pod: AssignedPod) -> None:
+        """A pod has a node, which may be unknown yet."""
+        node = self._of(pod.node)
+        if node.load.report is None:
+            node.waiting[pod.ref.uid] = pod
+            return
+        expected = self._expect(pod)
+        if node.load.add(pod.ref.uid, expected):
+            self._shift(node, expected, -1.0)
         else:
             self._write(node)
 
-    def unassigned(self, name: str, uid: str) -> None:
-        """It has the node no longer."""
+    def unassigned(self, pod: AssignedPod) -> None:
+        """It has its node no longer."""
+        name, uid = pod.node, pod.ref.uid
         node = self._nodes.get(name)
-        removed = None if node is None else node.load.remove(uid)
-        if node is None or removed is None:
+        if node is None:
             return
-        pod, plain = removed
-        if plain:
-            self._shift(node, pod, 1.0)
-        else:
-            self._write(node)
+        if node.waiting.pop(uid, None) is None:
+            removed = node.load.remove(uid)
+            if removed is None:
+                return
+            expected, plain = removed
+            if plain:
+                self._shift(node, expected, 1.0)
+            else:
+                self._write(node)
         self._drop(name, node)
 
-    def reassigned(self, name: str, uid: str, pod: Expected) -> int | None:
-        """It changed there; the row whose columns moved by that, if any did."""
-        node = self._of(name)
+    def reassigned(self, pod: AssignedPod) -> int | None:
+        """It changed on its node; the row whose columns moved by that, if any did."""
+        node, uid = self._of(pod.node), pod.ref.uid
         counted = node.load.pods.get(uid)
-        if counted is not None and counted[0] == pod:
+        if counted is None:
+            self.assigned(pod)
+            return node.row if node.load.report is not None and node.row >= 0 else None
+        expected = self._expect(pod)
+        if counted[0] == expected:
             return None
-        node.load.add(uid, pod)
-        if counted is not None and counted[0].estimate == pod.estimate and counted[1] == node.load.pods[uid][1]:
+        node.load.add(uid, expected)
+        if counted[0].estimate == expected.estimate and counted[1] == node.load.pods[uid][1]:
             return None
         self._write(node)
         return node.row if node.row >= 0 else None
@@ -141,6 +167,10 @@ class LoadBook:
         node = self._of(name)
         self.reports += (report is not None) - (node.load.report is not None)
         node.load.reported(report)
+        if report is not None and node.waiting:
+            for uid, pod in node.waiting.items():
+                node.load.add(uid, self._expect(pod))
+            node.waiting.clear()
         self._write(node)
         self._drop(name, node)
         return node.row if node.row >= 0 else None
@@ -165,7 +195,7 @@ class LoadBook:
         return node
 
     def _drop(self, name: str, node: _Node) -> None:
-        if node.row < 0 and node.load.empty:
+        if node.row < 0 and node.load.empty and not node.waiting:
             self._nodes.pop(name, None)
 
     def _shift(self, node: _Node, pod: Expected, sign: float) -> None:

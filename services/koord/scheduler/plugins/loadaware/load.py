@@ -5,14 +5,14 @@ Spec 10 section 3.11, "Assign cache". Every pod adds to three sums: ``delta`` (o
 report adds its whole estimate to all of them, which is what a filter looking ahead counts on.
 """
 
-from typing import NamedTuple
+import msgspec
 
 from koord.scheduler.plugins.loadaware.report import Report
 from koord.scheduler.plugins.loadaware.thresholds import Aggregate
 from koord.scheduler.plugins.loadaware.vectors import Vector
 
 
-class Expected(NamedTuple):
+class Expected(msgspec.Struct, frozen=True, gc=False):
     """A pod on a node: ``prod`` by its priority class; until ``deadline`` (0: none) its estimate counts anyway.
 
     ``planned``: it is not bound yet, so no report can be about it, whoever had its name before.
@@ -27,7 +27,7 @@ class Expected(NamedTuple):
     planned: bool = False
 
 
-class Share(NamedTuple):
+class Share(msgspec.Struct, frozen=True, gc=False):
     """What one pod adds to the sums; ``prod_used`` is what it was reported to use, if it counts as a prod pod."""
 
     delta: tuple[float, ...]
@@ -56,11 +56,13 @@ class NodeLoad:
 
     def add(self, uid: str, pod: Expected) -> bool:
         """Count a pod. True: it is new and adds exactly its estimate (the report does not know it)."""
-        known = self.remove(uid)
+        known = uid in self.pods
+        if known:
+            self.remove(uid)
         share = self._share(pod)
         self.pods[uid] = (pod, share)
         self._apply(pod, share, 1.0)
-        return known is None and share.delta is pod.estimate
+        return not known and share.delta is pod.estimate
 
     def remove(self, uid: str) -> tuple[Expected, bool] | None:
         """Forget a pod; None if it was not counted. True: it had added exactly its estimate."""
@@ -116,10 +118,12 @@ class NodeLoad:
         return Share(rest, rest, tuple(usage)) if called_prod else Share(rest, pod.estimate, zero)
 
     def _apply(self, pod: Expected, share: Share, sign: float) -> None:
-        estimate, (delta, prod_delta, prod_used) = pod.estimate, share
-        for index in range(len(estimate)):
-            self.estimated[index] += sign * estimate[index]
-            self.delta[index] += sign * delta[index]
-            if pod.prod:
-                self.prod_delta[index] += sign * prod_delta[index]
-                self.prod_used[index] += sign * prod_used[index]
+        delta, estimated = self.delta, self.estimated
+        for index, amount in enumerate(pod.estimate):
+            estimated[index] += sign * amount
+            delta[index] += sign * share.delta[index]
+        if pod.prod:
+            prod_delta, prod_used = self.prod_delta, self.prod_used
+            for index, amount in enumerate(share.prod_delta):
+                prod_delta[index] += sign * amount
+                prod_used[index] += sign * share.prod_used[index]

@@ -75,7 +75,7 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
     def attach(self, cluster: Cluster) -> None:
         """Take the columns."""
         self._cluster = cluster
-        self._book = LoadBook(cluster, self.args, self.resources)
+        self._book = LoadBook(cluster, self.args, self.resources, self._expected)
 
     # The pod --------------------------------------------------------------------------------------------------------
 
@@ -157,15 +157,15 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
 
     def assigned(self, pod: AssignedPod) -> None:
         """Its estimate counts until a report covers it."""
-        self._book.assigned(pod.node, pod.ref.uid, self._expected(pod))
+        self._book.assigned(pod)
 
     def unassigned(self, pod: AssignedPod) -> None:
         """Its estimate no longer counts; what it was reported to use does until the next report."""
-        self._book.unassigned(pod.node, pod.ref.uid)
+        self._book.unassigned(pod)
 
     def reassigned(self, old: AssignedPod, pod: AssignedPod) -> None:
         """Most changes of a pod change nothing here."""
-        row = self._book.reassigned(pod.node, pod.ref.uid, self._expected(pod))
+        row = self._book.reassigned(pod)
         if row is not None:
             self._cluster.touch(row)
 
