@@ -106,6 +106,10 @@ class Binds:
         else:
             future.add_done_callback(lambda done: self._sent(flight, done))
 
+    def waits_for(self, flight: Flight) -> str:
+        """The plugin that has to have something in the API before the flight is published; empty: none."""
+        return self._prebinding.waits_for(flight)
+
     def republish(self, now: float) -> int:
         """Publish again the decisions of which nothing was heard; answers how many."""
         overdue = self.flights.overdue(now)

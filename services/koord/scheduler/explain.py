@@ -43,6 +43,8 @@ class Explainer:
             _, placed = flight.members[uid]
             held = flight.bind is None
             text = "room is held until the gang is complete" if held else "claimed, the bind is under way"
+            if held and (plugin := self._binds.waits_for(flight)):
+                text = f"room is held until {plugin} has in the API what the pods need"
             return self._pending(question, pod, "planned" if held else "binding", text, node=placed.node)
         unit = self._world.unit_of(uid)
         if unit is None:

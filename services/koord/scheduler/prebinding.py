@@ -51,6 +51,11 @@ class Prebinding:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def waits_for(self, flight: Flight) -> str:
+        """The plugin that the flight waits for; empty: none."""
+        entry = self._entries.get(flight.claim)
+        return "" if entry is None else entry.culprit
+
     def ready(self, flight: Flight, now: float) -> bool:
         """Whether the flight can be published now; if not, what it needs is under way from here on.
 
