@@ -8,11 +8,15 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from koord.kube.pods import PodSpec
 from koord.scheduler.engine.cluster import Cluster, NodeChange, NodeInfo
 from koord.scheduler.engine.resources import Footprint
 from koord.scheduler.framework.contract import AssignedPod, AssignPlugin, Plugin, PluginError
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.framework.profile import Profile
+
+MOST_SPECS = 4096
+"""How many specs are remembered."""
 
 
 class Books:
@@ -28,6 +32,7 @@ class Books:
         self._ticking = tuple(dict.fromkeys(p for profile in profiles for p in profile.ticking))
         self._touching = any(type(p).reassigned is AssignPlugin.reassigned for p in self.assigning)
         self._assigned: dict[str, AssignedPod] = {}
+        self._keepers: dict[int, tuple[PodSpec, tuple[AssignPlugin, ...]]] = {}
         for plugin in self.plugins:
             plugin.attach(cluster)
         for row, node in enumerate(cluster.nodes):
@@ -50,8 +55,25 @@ class Books:
             self._untell(old)
         self.cluster.assign(uid, pod.footprint, pod.node)
         self._assigned[uid] = pod
-        for plugin in self.assigning:
+        for plugin in self.keepers(pod.spec):
             self.tell(plugin, pod)
+
+    def keepers(self, spec: PodSpec) -> tuple[AssignPlugin, ...]:
+        """The plugins that keep something of pods with this spec, by its identity; the entry keeps it alive, so that
+        stays true."""
+        found = self._keepers.get(id(spec))
+        if found is None:
+            if len(self._keepers) >= MOST_SPECS:
+                self._keepers.clear()
+            found = self._keepers[id(spec)] = (spec, tuple(p for p in self.assigning if self._keeps(p, spec)))
+        return found[1]
+
+    def _keeps(self, plugin: AssignPlugin, spec: PodSpec) -> bool:
+        try:
+            return plugin.keeps(spec)
+        except Exception as error:
+            self.errors.append(PluginError(plugin.name, "Reserve", error))
+            return True
 
     def count_run(
         self,
@@ -104,7 +126,10 @@ class Books:
     def _retell(self, old: AssignedPod, pod: AssignedPod) -> None:
         slot = self.cluster.assign(pod.ref.uid, pod.footprint, pod.node)
         self._assigned[pod.ref.uid] = pod
-        for plugin in self.assigning:
+        plugins = self.keepers(pod.spec)
+        if old.spec is not pod.spec:
+            plugins = tuple(dict.fromkeys((*plugins, *self.keepers(old.spec))))
+        for plugin in plugins:
             try:
                 plugin.reassigned(old, pod)
             except Exception as error:
@@ -113,7 +138,7 @@ class Books:
             self.cluster.touch(slot.row)
 
     def _untell(self, pod: AssignedPod) -> None:
-        for plugin in self.assigning:
+        for plugin in self.keepers(pod.spec):
             try:
                 plugin.unassigned(pod)
             except Exception as error:

@@ -84,6 +84,7 @@ class Engine(Books):
         self._keep = keep
         self._evaluations: OrderedDict[int, tuple[SchedulingClass, Evaluation]] = OrderedDict()
         self._diagnoses: dict[int, tuple[tuple[int, ...], Diagnosis]] = {}
+        self._made = 0
         self._assumed: dict[str, PodInfo] = {}
         self._reservations = Reservations(self.errors)
         self.nominated = Nominated(cluster)
@@ -224,9 +225,9 @@ class Engine(Books):
         # A plugin that judges each pod by its books must know of the one before; the others are told when the columns
         # are as one by one, because rows are looked ahead from what the columns were at the beginning.
         judging: list[Plugin] = [plugin for plugin, _ in program.prefilters]
-        at_once = [plugin for plugin in self.assigning if plugin in judging]
-        later = [plugin for plugin in self.assigning if plugin not in judging]
         spec, footprint = class_.template.spec, class_.template.footprint
+        at_once = [plugin for plugin in self.keepers(spec) if plugin in judging]
+        later = [plugin for plugin in self.keepers(spec) if plugin not in judging]
         placed: list[AssignedPod] = []
         rows: list[int] = []
         refusal: Diagnosis | None = None
@@ -340,9 +341,10 @@ class Engine(Books):
         return rows, rank_few(program, self.cluster, rows) if len(rows) else rows
 
     def _make_room(self) -> None:
-        """Drop the rankings used least recently beyond ``keep``, or beyond what they may take of memory."""
+        """Drop the rankings used least recently beyond ``keep``, and now and then those beyond the memory they may take."""
         kept, rows = self._evaluations, len(self.cluster.alive)
-        size = sum(evaluation.width for _, evaluation in kept.values()) * rows
+        self._made += 1
+        size = 0 if self._made % 16 else sum(evaluation.width for _, evaluation in kept.values()) * rows
         while len(kept) > self._keep or (size > KEPT_BYTES and len(kept) > 16):
             dropped, (_, evaluation) = kept.popitem(last=False)
             size -= evaluation.width * rows

@@ -253,6 +253,11 @@ class ScorePlugin(Plugin):
 class AssignPlugin(Plugin):
     """Keeps books on pods that have a node, whoever gave it to them; the node itself may not be known yet."""
 
+    def keeps(self, spec: PodSpec) -> bool:
+        """Whether anything is kept of pods with this spec. False: the plugin is not told of them at all. The answer is
+        kept with the spec, which equal pods share."""
+        return True
+
     @abc.abstractmethod
     def assigned(self, pod: AssignedPod) -> None:
         """A pod counts as having a node now."""

@@ -81,6 +81,10 @@ class NodePorts(FilterPlugin, AssignPlugin, NodePlugin):
         wanted = host_ports(template.spec)
         return any(clash(want, had) for had in host_ports(subject.spec) for want in wanted)
 
+    def keeps(self, spec: PodSpec) -> bool:
+        """Those that take a port of their node."""
+        return bool(host_ports(spec))
+
     def assigned(self, pod: AssignedPod) -> None:
         """Its ports are taken on its node."""
         for port in host_ports(pod.spec):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from koord.columns.matrix import Bools
+from koord.kube.pods import PodSpec
 from koord.kube.resources import Resource
 from koord.kube.storage import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
 from koord.scheduler.engine.cluster import Cluster
@@ -148,6 +149,10 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, PreBindPlugin,
         self._chosen.pop(uid, None)
         self._tasks.pop(uid, None)
         self._book.take_back(uid)
+
+    def keeps(self, spec: PodSpec) -> bool:
+        """Those with volumes."""
+        return bool(spec.volumes)
 
     def assigned(self, pod: AssignedPod) -> None:
         """A pod that is seen bound needs no promises, whoever bound it."""

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from koord.columns.matrix import Bools
+from koord.kube.pods import PodSpec
 from koord.kube.resources import (
     CSI_NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -135,6 +136,10 @@ class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
         return True
 
     # Pods and nodes -------------------------------------------------------------------------------------------------
+
+    def keeps(self, spec: PodSpec) -> bool:
+        """Those with volumes."""
+        return bool(spec.volumes)
 
     def assigned(self, pod: AssignedPod) -> None:
         """Its claims are at its node."""

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from koord.columns.matrix import Bools
+from koord.kube.pods import PodSpec
 from koord.kube.resources import Resource
 from koord.kube.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 from koord.scheduler.engine.cluster import Cluster
@@ -147,6 +148,10 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugi
         return clash[window.rows]
 
     # Pods -----------------------------------------------------------------------------------------------------------
+
+    def keeps(self, spec: PodSpec) -> bool:
+        """Those with volumes."""
+        return bool(spec.volumes)
 
     def assigned(self, pod: AssignedPod) -> None:
         """Its claims are in use, its disks at its node."""
