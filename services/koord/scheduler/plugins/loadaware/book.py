@@ -6,7 +6,7 @@ nodes is then one comparison per resource, a score a few operations. A node with
 endless room; one that cannot be rated has less than nothing left.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Literal, cast
 
@@ -80,8 +80,8 @@ class LoadBook:
         self.expired = cluster.column(np.bool_)
         self.aggregated = cluster.column(np.bool_)
         """Whether the thresholds of the node are compared with an aggregate."""
-        self.prod_alone = cluster.column(np.bool_)
-        """Whether prod pods are checked against thresholds of their own, and those alone."""
+        self.own_prod = cluster.column(np.bool_)
+        """Whether prod pods are checked against thresholds of their own."""
 
     # Columns --------------------------------------------------------------------------------------------------------
 
@@ -112,6 +112,25 @@ class LoadBook:
             self._shift(node, expected, -1.0)
         else:
             self._write(node)
+
+    def assigned_run(self, pods: Sequence[AssignedPod]) -> None:
+        """Equal pods have been planned, each on its node: as :meth:`assigned`, with one change of each column."""
+        first = self._expect(pods[0])
+        rows: list[int] = []
+        for pod in pods:
+            node, ref = self._of(pod.node), pod.ref
+            if node.load.report is None:
+                node.waiting[ref.uid] = pod
+                continue
+            expected = Expected(
+                ref.namespace, ref.name, first.estimate, first.prod, first.since, first.deadline, first.planned
+            )
+            if not node.load.add(ref.uid, expected) or self._narrower(node, first):
+                self._write(node)
+            elif node.row >= 0:
+                rows.append(node.row)
+        if rows:
+            self._shift_many(rows, first)
 
     def unassigned(self, pod: AssignedPod) -> None:
         """It has its node no longer."""
@@ -198,13 +217,17 @@ class LoadBook:
         if node.row < 0 and node.load.empty and not node.waiting:
             self._nodes.pop(name, None)
 
+    def _narrower(self, node: _Node, pod: Expected) -> bool:
+        """The room of prod pods is the narrower of two, of which only one moves by this pod."""
+        return node.prod_limits is not None and self._args.check_node_and_prod and not pod.prod
+
     def _shift(self, node: _Node, pod: Expected, sign: float) -> None:
         """A pod came or went that adds exactly its estimate: move the columns by it, as ``_write`` would."""
         row, prod = node.row, pod.prod
         if row < 0:
             return
-        if node.prod_limits is not None and self._args.check_node_and_prod and not prod:
-            self._write(node)  # the narrower of two rooms, of which one moves
+        if self._narrower(node, pod):
+            self._write(node)
             return
         with_prod = prod or node.prod_limits is None
         by_prod = prod and self._prod_left is not self._left
@@ -216,6 +239,18 @@ class LoadBook:
                 self._prod_room[index].data[row] += change
             if by_prod:
                 self._prod_left[index].data[row] += 100.0 * change
+
+    def _shift_many(self, rows: list[int], pod: Expected) -> None:
+        """As :meth:`_shift` of one pod after the other, a row as often as there are pods on it."""
+        numbers, counts = np.unique(np.array(rows, dtype=np.int64), return_counts=True)
+        of_all = np.ones(len(numbers), dtype=np.bool_) if pod.prod else ~self.own_prod.data[numbers]
+        for index, amount in enumerate(pod.estimate):
+            taken = counts * amount
+            self._room[index].data[numbers] -= taken
+            self._left[index].data[numbers] -= 100.0 * taken
+            self._prod_room[index].data[numbers[of_all]] -= taken[of_all]
+            if pod.prod and self._prod_left is not self._left:
+                self._prod_left[index].data[numbers] -= 100.0 * taken
 
     def _write(self, node: _Node) -> None:
         """Work out the columns of a node."""
@@ -229,7 +264,7 @@ class LoadBook:
         expired = expires <= self._now
         self._expires.data[row], self.expired.data[row] = expires, expired
         self.aggregated.data[row] = node.aggregate is not None
-        self.prod_alone.data[row] = node.prod_limits is not None and not self._args.check_node_and_prod
+        self.own_prod.data[row] = node.prod_limits is not None
         room, prod_room = self._rooms(node, report, expired=expired)
         _fill(self._room, row, room)
         _fill(self._prod_room, row, prod_room)

@@ -1,6 +1,6 @@
 """LoadAwareScheduling as a plugin. The load of every node is in columns (see ``book``) that filter and score read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -114,8 +114,8 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
                 found.append(Reason(EXPIRED, expired))
                 left &= ~expired
         aggregated = window.column(self._book.aggregated)
-        if terms.prod:
-            aggregated = aggregated & ~window.column(self._book.prod_alone)
+        if terms.prod and not self.args.check_node_and_prod:
+            aggregated = aggregated & ~window.column(self._book.own_prod)
         room, of_all = self._book.room_of(prod=terms.prod), self._book.room_of(prod=False)
         for index, name in enumerate(self.resources):
             amount = terms.estimate[index]
@@ -158,6 +158,10 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
     def assigned(self, pod: AssignedPod) -> None:
         """Its estimate counts until a report covers it."""
         self._book.assigned(pod)
+
+    def assigned_run(self, pods: Sequence[AssignedPod]) -> None:
+        """The same for equal pods at once."""
+        self._book.assigned_run(pods)
 
     def unassigned(self, pod: AssignedPod) -> None:
         """Its estimate no longer counts; what it was reported to use does until the next report."""
