@@ -190,6 +190,24 @@ class Rbd(View, frozen=True):
     read_only: bool = False
 
 
+class AzureDisk(View, frozen=True):
+    """A disk of Azure's."""
+
+    disk_uri: str = msgspec.field(name="diskURI", default="")
+
+
+class CinderVolume(View, frozen=True):
+    """A disk of OpenStack's."""
+
+    volume_id: str = msgspec.field(name="volumeID", default="")
+
+
+class VsphereVolume(View, frozen=True):
+    """A disk of vSphere's."""
+
+    volume_path: str = ""
+
+
 class Volume(View, frozen=True):
     """A volume of a pod; only the kinds that decide where the pod may run are read."""
 
@@ -199,6 +217,9 @@ class Volume(View, frozen=True):
     aws_elastic_block_store: AwsElasticBlockStore | None = None
     iscsi: Iscsi | None = None
     rbd: Rbd | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: CinderVolume | None = None
+    vsphere_volume: VsphereVolume | None = None
 
 
 class SchedulingGate(View, frozen=True):

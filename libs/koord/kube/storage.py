@@ -6,7 +6,14 @@ from typing import Final
 import msgspec
 
 from koord.kube.meta import ObjectReference, ResourceList, TypedObject, View
-from koord.kube.pods import NodeSelector
+from koord.kube.pods import (
+    AwsElasticBlockStore,
+    AzureDisk,
+    CinderVolume,
+    GcePersistentDisk,
+    NodeSelector,
+    VsphereVolume,
+)
 from koord.kube.selectors import LabelSelector
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
@@ -17,7 +24,6 @@ BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 """On a volume: its ``claimRef`` was not written by its maker, so it may be taken back."""
 BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 """On claims and volumes of old: the class; goes before the field."""
-MIGRATED: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 WAIT_FOR_CONSUMER: Final = "WaitForFirstConsumer"
@@ -94,6 +100,11 @@ class PersistentVolumeSpec(View, frozen=True):
     volume_attributes_class_name: str | None = None
     node_affinity: VolumeNodeAffinity | None = None
     csi: CSIVolume | None = None
+    aws_elastic_block_store: AwsElasticBlockStore | None = None
+    gce_persistent_disk: GcePersistentDisk | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: CinderVolume | None = None
+    vsphere_volume: VsphereVolume | None = None
 
 
 class PersistentVolumeStatus(View, frozen=True):

@@ -111,6 +111,28 @@ def test_attachments_without_a_pod_count() -> None:
     assert world.place(pod) == "a"
 
 
+def test_volumes_of_before_csi_count_as_their_drivers() -> None:
+    world = bed({"a": 1, "b": 1})
+    old = claim("old", volume="pv-old", bound=True)
+    world.tell("claim", old)
+    world.tell("volume", volume("pv-old", given=old, awsElasticBlockStore={"volumeID": "aws://z1/vol-old"}))
+    assert world.place(world.pod("p", using("old"))) in ("a", "b")
+    # The same disk under its new name is there already.
+    twin = claim("twin", volume="pv-twin", bound=True)
+    world.tell("claim", twin)
+    world.tell("volume", volume("pv-twin", given=twin, csi=(DRIVER, "vol-old")))
+    pods = [world.pod(f"p{number}", using("twin")) for number in range(3)]
+    assert len({world.place(pod) for pod in pods}) == 2
+    world.tell("class", storage_class("gp2", provisioner="kubernetes.io/aws-ebs"))
+    world.tell("claim", claim("new", class_="gp2"))
+    assert world.place(world.pod("q", using("new"))) == FULL
+    inline = world.pod("r", using(disks=[{"awsElasticBlockStore": {"volumeID": "vol-7"}}]))
+    assert world.place(inline) == FULL
+    for name in ("a", "b"):
+        world.tell("csi_node", csi_node(name, {DRIVER: 2}))
+    assert world.place(inline) in ("a", "b")
+
+
 def test_objects_in_any_order() -> None:
     """Pods before their nodes, nodes before their drivers, attachments before their volumes."""
     world = VolumeBed()

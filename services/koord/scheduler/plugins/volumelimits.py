@@ -33,10 +33,11 @@ from koord.scheduler.framework.contract import (
 )
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.volumes import watching
-from koord.scheduler.volumes.attached import Attached, CSIHandle, handle_of, handles_of
+from koord.scheduler.volumes.attached import Attached, handle_of, handles_of, inline_handles
 from koord.scheduler.volumes.book import VolumeBook
 from koord.scheduler.volumes.claims import claims_of
 from koord.scheduler.volumes.derived import Derived
+from koord.scheduler.volumes.migrated import CSIHandle, volume_handle
 
 EXCEEDED = "node(s) exceed max volume count"
 
@@ -102,7 +103,10 @@ class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
     def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """The volumes of CSI drivers of the pod, if it has any."""
         claims = claims_of(template.namespace, template.spec)
-        return None if claims is None else self._derived.of(claims).value or None
+        volumes = inline_handles(template.spec)
+        if claims is not None:
+            volumes |= self._derived.of(claims).value
+        return volumes or None
 
     def filter(self, terms: Terms, window: Window) -> Bools:
         """Volumes that are at the node with those that would come within the limit of each driver that one comes of."""
@@ -132,7 +136,7 @@ class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
         if isinstance(subject, PersistentVolumeClaim):
             return watching.uses_claim(template, subject)
         if isinstance(subject, AssignedPod):
-            return claims_of(subject.ref.namespace, subject.spec) is not None
+            return bool(subject.spec.volumes)
         return True
 
     # Pods and nodes -------------------------------------------------------------------------------------------------
@@ -142,11 +146,11 @@ class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
         return bool(spec.volumes)
 
     def assigned(self, pod: AssignedPod) -> None:
-        """Its claims are at its node."""
+        """Its volumes are at its node."""
+        for volume in inline_handles(pod.spec):
+            self._come(pod.node, volume)
         claims = claims_of(pod.ref.namespace, pod.spec)
-        if claims is None:
-            return
-        for claim in claims.uses:
+        for claim in () if claims is None else claims.uses:
             use = self._uses.setdefault(claim.key, {}).setdefault(pod.node, _Use())
             use.pods += 1
             if use.pods == 1:
@@ -156,10 +160,10 @@ class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
 
     def unassigned(self, pod: AssignedPod) -> None:
         """They are there no longer, unless another pod uses them."""
+        for volume in inline_handles(pod.spec):
+            self._go(pod.node, volume)
         claims = claims_of(pod.ref.namespace, pod.spec)
-        if claims is None:
-            return
-        for claim in claims.uses:
+        for claim in () if claims is None else claims.uses:
             of_claim = self._uses[claim.key]
             use = of_claim[pod.node]
             use.pods -= 1
@@ -217,7 +221,7 @@ class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
                 if volume is not None and volume.spec.claim_ref is not None:
                     ref = volume.spec.claim_ref
                     self._recount(f"{ref.namespace}/{ref.name}")
-            if old is None or new is None or old.spec.csi != new.spec.csi:
+            if old is None or new is None or volume_handle(old.spec) != volume_handle(new.spec):
                 for attachment in list(self._of_volume.get(key, ())):
                     self._set_attachment(attachment, self._attachment_objects[attachment])
         elif resource == STORAGE_CLASSES and (old is None or new is None):
@@ -265,8 +269,7 @@ class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
             return
         name, node = new.spec.source.persistent_volume_name or "", new.spec.node_name
         held = self._book.volumes.get(name)
-        csi = None if held is None else held.spec.csi
-        volume = None if csi is None else CSIHandle(csi.driver, csi.volume_handle)
+        volume = None if held is None else volume_handle(held.spec)
         self._attachment_objects[key] = new
         self._attachments[key] = (node, volume)
         if name:

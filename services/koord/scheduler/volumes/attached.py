@@ -4,18 +4,11 @@ A volume is a driver and a handle. A claim without a volume counts, too: as one 
 handle of its own.
 """
 
-from typing import NamedTuple
-
+from koord.kube.pods import PodSpec
 from koord.scheduler.volumes.book import VolumeBook
 from koord.scheduler.volumes.claims import PodClaims
+from koord.scheduler.volumes.migrated import CSIHandle, driver_of, inline_handle, volume_handle
 from koord.scheduler.volumes.stamps import of_claim, of_class, of_volume
-
-
-class CSIHandle(NamedTuple):
-    """One volume."""
-
-    driver: str
-    handle: str
 
 
 def handle_of(claim_key: str, book: VolumeBook) -> tuple[CSIHandle | None, list[str]]:
@@ -29,13 +22,17 @@ def handle_of(claim_key: str, book: VolumeBook) -> tuple[CSIHandle | None, list[
         depends.append(of_volume(name))
         volume = book.volumes.get(name)
         if volume is not None:
-            csi = volume.spec.csi
-            return (None if csi is None else CSIHandle(csi.driver, csi.volume_handle)), depends
+            return volume_handle(volume.spec), depends
     if not claim.storage_class:
         return None, depends
     depends.append(of_class(claim.storage_class))
     class_ = book.classes.get(claim.storage_class)
-    return (None if class_ is None else CSIHandle(class_.provisioner, f"\0{claim_key}")), depends
+    return (None if class_ is None else CSIHandle(driver_of(class_.provisioner), f"\0{claim_key}")), depends
+
+
+def inline_handles(spec: PodSpec) -> frozenset[CSIHandle]:
+    """The volumes that a pod names itself."""
+    return frozenset(handle for volume in spec.volumes if (handle := inline_handle(volume)) is not None)
 
 
 def handles_of(claims: PodClaims, book: VolumeBook) -> tuple[frozenset[CSIHandle], list[str]]:
