@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koord.scheduler.engine.diagnosis import Diagnosis
-from koord.scheduler.engine.placement import Placed
+from koord.scheduler.engine.placement import Outcome, Placed
 from koord.scheduler.engine.resources import FIRST, Resources
+from koord.scheduler.engine.window import Window
 from koord.scheduler.plugins.fit import MOST_UNLISTED
 from koord.scheduler.queueing.queue import QueueSettings
 from koord.scheduler.settings import SchedulerSettings
@@ -97,13 +98,28 @@ def test_the_column_of_a_name_that_left_goes_to_another() -> None:
     assert not bed.cluster.usage[FIRST + 3 :].any()
 
 
-def test_more_names_than_columns_are_as_if_nobody_offered_them() -> None:
+def test_names_for_which_there_is_no_column_get_one_that_becomes_free() -> None:
     resources = Resources(most=5)
     assert list(resources.offer(["x"])) == ["x"]
     assert resources.offer(["y"]) == {} and resources.find("y") is None
     assert resources.withdraw(["x"]) == [4]
     # The next node that offers it brings it in, also for the one that did before.
     assert resources.offer(["y"]) == {"y": 1}
+
+
+def test_runs_of_pods_that_ask_for_a_name_without_a_column() -> None:
+    bed = Bed()
+    bed.cluster.resources = Resources(most=4)
+    for number in range(3):
+        bed.node(f"n{number}", more={f"example.com/{number}": 3})
+    outcomes: list[Outcome] = []
+    bed.engine.place([bed.pod(f"p{number}", _asking({"example.com/1": 1})) for number in range(6)], outcomes)
+    assert [one.node for one in outcomes[:3] if isinstance(one, Placed)] == ["n1"] * 3
+    assert [one.message for one in outcomes[3:] if isinstance(one, Diagnosis)] == [
+        "0/3 nodes are available: 3 Insufficient example.com/1."
+    ] * 3
+    assert bed.engine.forget("uid-default-p0")
+    assert isinstance(bed.engine.place_one(bed.pod("again", _asking({"example.com/1": 1}))), Placed)
 
 
 async def test_what_no_node_offers_waits_for_a_node_that_does(nats_url: str, redis_url: str, cluster: str) -> None:
@@ -172,5 +188,10 @@ def test_columns_say_what_nodes_and_pods_say(steps: list[tuple[str, str, dict[st
             taken = sum(wanted.get(name, 0) for _, on, wanted in pods if on == node)
             assert allocatable[field, row] == amounts.get(name, 0)
             assert usage[field, row] == amounts.get(name, 0) - taken
+        for name in offered.difference(listed):
+            taken = sum(wanted.get(name, 0) for _, on, wanted in pods if on == node)
+            free, offers = Window.full(bed.cluster).unlisted(name)
+            assert offers[row] == amounts.get(name, 0)
+            assert free[row] == (amounts[name] - taken if name in amounts else 0)
     unused = [field for field in range(FIRST + 3, len(usage)) if field not in used]
     assert not np.any(usage[unused]) and not np.any(allocatable[unused])

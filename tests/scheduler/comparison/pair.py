@@ -10,6 +10,7 @@ import msgspec
 from koord.scheduler.catalogue import Catalogue
 from koord.scheduler.engine.cluster import TIE_BITS, Cluster
 from koord.scheduler.engine.placement import Engine, Outcome, Placed
+from koord.scheduler.engine.resources import Resources
 from koord.scheduler.framework.profile import Profile
 from koord.scheduler.nodeview import ImagesNodeView
 from koord.scheduler.podview import PodView
@@ -36,8 +37,10 @@ def rules_of(profile: Profile, **arguments: Any) -> Rules:
 class Side:
     """One engine."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, columns: int | None = None) -> None:
         self.cluster = Cluster(SEED)
+        if columns is not None:
+            self.cluster.resources = Resources(columns)
         self.engine = Engine(self.cluster, profile)
         self.catalogue = Catalogue(self.cluster, profile)
         self._keys = {key for plugin in profile.noding for key in plugin.node_keys}
@@ -71,10 +74,15 @@ class Side:
 
 
 class Pair:
-    """An engine (a second one on request) and the reference under the same rules."""
+    """An engine (a second one on request) and the reference under the same rules.
 
-    def __init__(self, profile: Callable[[], Profile], rules: Rules, *, twin: bool = False) -> None:
-        self.side = Side(profile())
+    ``columns``: how many resources of the first engine have one.
+    """
+
+    def __init__(
+        self, profile: Callable[[], Profile], rules: Rules, *, twin: bool = False, columns: int | None = None
+    ) -> None:
+        self.side = Side(profile(), columns)
         self.twin = Side(profile()) if twin else None
         self.rules = rules
         self.world = World()

@@ -87,3 +87,25 @@ def test_batches_are_pods_one_by_one_and_what_is_kept_is_what_a_new_look_finds(
         pair.check_kept(kind)
     assert pair.twin is not None
     assert pair.side.cluster.usage.tobytes() == pair.twin.cluster.usage.tobytes()
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.sampled_from(("LeastAllocated", "MostAllocated")),
+    clusters(most=12),
+    st.lists(kinds, min_size=1, max_size=4),
+    steps,
+    st.lists(node_shapes, min_size=1, max_size=3),
+)
+def test_resources_without_a_column(
+    strategy: str,
+    nodes: list[Node],
+    kinds: list[Kind],
+    history: list[tuple[str, int, int]],
+    shapes: list[dict[str, Any]],
+) -> None:
+    """Only pods, cpu and memory have one here (and what no node offers)."""
+    pair = Pair(*_under((strategy, {"cpu": 1, "memory": 1})), twin=True, columns=4)
+    for one in nodes:
+        pair.set_node(one)
+    pair.follow(history, kinds, lambda name, which: node(name, shapes[which % len(shapes)]))

@@ -21,6 +21,7 @@ from koord.columns.names import Names
 from koord.columns.rows import RowIndex
 from koord.scheduler.engine.labels import Codes, LabelColumns
 from koord.scheduler.engine.podlabels import PodLabels
+from koord.scheduler.engine.rare import Rare
 from koord.scheduler.engine.resources import CPU, FIRST, LIMIT, MEMORY, NOWHERE, Footprint, Resources
 
 TIE_BITS = 32
@@ -103,6 +104,7 @@ class Cluster:
 
     def __init__(self, seed: str = "") -> None:
         self.resources = Resources()
+        self.rare = Rare()
         self.index = RowIndex()
         self.nodes: list[NodeInfo | None] = []
         self.journal = Journal()
@@ -239,6 +241,7 @@ class Cluster:
         self.taint_codes[row] = 0
         self._usage.clear_row(row)
         self._allocatable.clear_row(row)
+        self.rare.clear_row(row)
         self._free(self.resources.withdraw(old.allocatable))
         self.labels.set_row(row, {})
         for column in self._columns:
@@ -278,8 +281,10 @@ class Cluster:
         if not on:
             del self._on[slot.node]
         if slot.row >= 0:
-            vector = slot.footprint.vector
-            self._usage.data[: len(vector), slot.row] += vector
+            footprint = slot.footprint
+            self._usage.data[: len(footprint.vector), slot.row] += footprint.vector
+            if footprint.unlisted:
+                self.rare.take(slot.row, footprint.unlisted, -1)
             self.journal.add(slot.row)
         return slot
 
@@ -302,11 +307,16 @@ class Cluster:
         touched, counts = np.unique(np.array(rows, dtype=np.int64), return_counts=True)
         vector = footprint.vector
         self._usage.data[: len(vector), touched] -= vector[:, None] * counts
+        if footprint.unlisted:
+            for row, times in zip(touched.tolist(), counts.tolist(), strict=True):
+                self.rare.take(row, footprint.unlisted, times)
         self.journal.extend(touched)
 
     def _take(self, row: int, footprint: Footprint) -> None:
         vector = footprint.vector
         self._usage.data[: len(vector), row] -= vector
+        if footprint.unlisted:
+            self.rare.take(row, footprint.unlisted)
 
     # Corrections by the ledger --------------------------------------------------------------------------------------
 
@@ -353,15 +363,29 @@ class Cluster:
             self._free(self.resources.withdraw(old.keys() - new.keys()))
             self._list(self.resources.offer(new.keys() - old.keys()))
         vector = np.zeros(self._allocatable.data.shape[0], dtype=np.float64)
+        without: dict[str, int] = {}
         for name, amount in new.items():
             number = self.resources.find(name)
             if number is not None:
                 vector[FIRST + number] = min(amount, LIMIT)
+            else:
+                without[name] = amount
+        self.rare.set_row(row, without, self._taken(row, without) if without else {})
         vector[FIRST + NOWHERE] = 0.0
         vector[0] = vector[FIRST + CPU]
         vector[1] = vector[FIRST + MEMORY]
         self._usage.data[:, row] += vector - self._allocatable.data[:, row]
         self._allocatable.data[:, row] = vector
+
+    def _taken(self, row: int, names: Collection[str]) -> dict[str, int]:
+        """What pods that are counted on the row take of names without a column."""
+        taken: dict[str, int] = {}
+        for uid in self._on.get(self.index.name(row) or "", ()):
+            slot = self.pods[uid]
+            if slot.row == row:
+                for name in names:
+                    taken[name] = taken.get(name, 0) + min(slot.footprint.unlisted.get(name, 0), LIMIT)
+        return taken
 
     def _list(self, listed: Mapping[str, int]) -> None:
         """Names got their columns: what pods on nodes take of them counts from now on."""
@@ -372,6 +396,7 @@ class Cluster:
         for name, offered in listed.items():
             if not offered:
                 continue
+            self.rare.forget(name)
             # Nodes that offered it while there were too many names.
             field = FIRST + self.resources.number(name)
             for row, node in enumerate(self.nodes):

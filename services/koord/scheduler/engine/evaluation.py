@@ -120,7 +120,7 @@ class Evaluation:
 
     def ahead(self, cluster: Cluster, footprint: Footprint, rows: Ints, counts: Floats) -> Ints:
         """Keys of ``rows[i]`` as they would be with ``counts[i]`` more pods of this class; only if ``row_by_row``."""
-        window = Window.ahead(cluster, rows, footprint.vector, counts, self.program.per_pod)
+        window = Window.ahead(cluster, rows, footprint, counts, self.program.per_pod)
         ok, total = self._judge(window)
         return ranking_keys(cluster, rows, ok, total)
 

@@ -3,7 +3,7 @@
 Anybody may write a pod that asks for names nobody has heard of, so asking gives no column: a name has one while some
 node offers it (has it in its allocatable). What is asked of other names is kept by name, as *unlisted*, and comes into
 the footprint when a node begins to offer it. When the last node that offers a name is gone its column is given to the
-next name. There are at most :data:`MOST` columns: the ledger has no room for more names either.
+next name. There are at most :data:`MOST` columns; names that are offered besides are kept apart (see ``rare``).
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from koord.columns.rows import RowIndex
 FIRST = 2
 PODS, CPU, MEMORY, NOWHERE = 0, 1, 2, 3
 """Columns that always are. ``NOWHERE`` is 0 on every node: the column of whatever no node offers."""
-MOST = 1000
+MOST = 256
 LIMIT = EXACT // 2
 _NATIVE = frozenset(("pods", "cpu", "memory"))
 _ALWAYS = ("pods", "cpu", "memory", "\0nowhere")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from koord.columns.matrix import Floats, Ints
 from koord.scheduler.engine.cluster import Cluster, RowColumn
-from koord.scheduler.engine.resources import CPU, FIRST
+from koord.scheduler.engine.resources import CPU, FIRST, Footprint
 
 
 class Window:
@@ -20,7 +20,7 @@ class Window:
     Plugins must not write to anything they get from a window.
     """
 
-    __slots__ = ("_allocatable", "_counts", "_per_pod", "_usage", "cluster", "rows", "size")
+    __slots__ = ("_allocatable", "_counts", "_per_pod", "_unlisted", "_usage", "cluster", "rows", "size")
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class Window:
         allocatable: Floats,
         per_pod: Mapping[RowColumn, float] | None = None,
         counts: Floats | None = None,
+        unlisted: Mapping[str, int] | None = None,
     ) -> None:
         self.cluster = cluster
         self.rows = rows
@@ -39,6 +40,7 @@ class Window:
         self._allocatable = allocatable
         self._per_pod = per_pod
         self._counts = counts
+        self._unlisted = unlisted
 
     @classmethod
     def full(cls, cluster: Cluster) -> "Window":
@@ -54,12 +56,14 @@ class Window:
 
     @classmethod
     def ahead(
-        cls, cluster: Cluster, rows: Ints, vector: Floats, counts: Floats, per_pod: Mapping[RowColumn, float]
+        cls, cluster: Cluster, rows: Ints, footprint: Footprint, counts: Floats, per_pod: Mapping[RowColumn, float]
     ) -> "Window":
-        """``rows[i]`` as it would be with ``counts[i]`` more pods that each take ``vector`` and add ``per_pod``."""
+        """``rows[i]`` as it would be with ``counts[i]`` more pods that each take ``footprint`` and add ``per_pod``."""
         usage = cluster.usage.take(rows, axis=1)
+        vector = footprint.vector
         usage[: len(vector)] -= vector[:, None] * counts
-        return cls(cluster, rows, len(rows), usage, cluster.allocatable.take(rows, axis=1), per_pod, counts)
+        allocatable = cluster.allocatable.take(rows, axis=1)
+        return cls(cluster, rows, len(rows), usage, allocatable, per_pod, counts, footprint.unlisted)
 
     def column(self, column: RowColumn) -> NDArray[Any]:
         """A plugin's own column on each row; looking ahead, with what the further pods add to it."""
@@ -86,6 +90,13 @@ class Window:
         """Allocatable amount of a resource on each row."""
         allocated: Floats = self._allocatable[FIRST + resource]
         return allocated
+
+    def unlisted(self, name: str) -> tuple[Floats, Floats]:
+        """Free and allocatable amounts of a resource that has no column: zeros if no node offers it."""
+        free, allocated = self.cluster.rare.columns(name, self.rows, self.size)
+        if self._unlisted and self._counts is not None:
+            free -= self._unlisted.get(name, 0) * self._counts
+        return free, allocated
 
     def nonzero_free(self, which: int) -> Floats:
         """Free cpu (0) or memory (1), every container without a request counted with the floor of spec 10 3.15."""

@@ -20,7 +20,7 @@ from koord.scheduler.framework.events import ClusterEvent
 NATIVE = ("cpu", "memory")
 MAX_SCORE = 100.0
 MOST_UNLISTED = 16
-"""Names that no node offers, of one pod, which are looked at and named: one is enough for it to fit nowhere."""
+"""Names without a column, of one pod, of which users are told; those that no node offers come first."""
 
 
 class ResourceWeight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,7 +113,7 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
     # Filter ---------------------------------------------------------------------------------------------------------
 
     def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
-        """Everything requested above zero; of what no node offers, the first names only."""
+        """Everything requested above zero; names without a column last."""
         vector, unlisted = template.footprint.vector, template.footprint.unlisted
         numbers = np.flatnonzero(vector[FIRST:]).tolist()
         needs = [(n, cluster.resources[n], float(vector[FIRST + n])) for n in numbers]
@@ -122,7 +122,7 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
             needs = [need for need in needs if not self._ignored(need[1])]
             names = [name for name in unlisted if not self._ignored(name)]
         if unlisted:
-            needs += [(NOWHERE, name, float(unlisted[name])) for name in heapq.nsmallest(MOST_UNLISTED, names)]
+            needs += [(NOWHERE, name, float(unlisted[name])) for name in sorted(names)]
         return FitTerms(tuple(needs))
 
     def _ignored(self, name: str) -> bool:
@@ -136,20 +136,31 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
         needs = terms.needs
         number, _, amount = needs[0]
         ok: Bools = window.free(number) >= amount
-        for number, _, amount in needs[1:]:
-            ok &= window.free(number) >= amount
+        for number, name, amount in needs[1:]:
+            if number != NOWHERE:
+                ok &= window.free(number) >= amount
+            elif name in window.cluster.rare:
+                ok &= window.unlisted(name)[0] >= amount
+            else:
+                return np.zeros(window.size, dtype=np.bool_)
         return ok
 
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
         """Every resource that is short is a reason; not resolvable where the node could never hold the request."""
         assert isinstance(terms, FitTerms)
         found: list[Reason] = []
-        for number, name, amount in terms.needs:
-            short: Bools = window.free(number) < amount
+        rare = window.cluster.rare
+        unlisted = [need for need in terms.needs if need[0] == NOWHERE]
+        few = heapq.nsmallest(MOST_UNLISTED, unlisted, key=lambda need: (need[1] in rare, need[1]))
+        for number, name, amount in [*terms.needs[: len(terms.needs) - len(unlisted)], *few]:
+            free, allocated = (
+                window.unlisted(name) if number == NOWHERE else (window.free(number), window.allocated(number))
+            )
+            short: Bools = free < amount
             if not short.any():
                 continue
             text = "Too many pods" if number == PODS else f"Insufficient {name}"
-            never: Bools = short & (window.allocated(number) < amount)
+            never: Bools = short & (allocated < amount)
             if never.any():
                 found.append(Reason(text, never, resolvable=False))
                 short = short & ~never
