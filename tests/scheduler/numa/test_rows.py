@@ -19,8 +19,8 @@ from koord.scheduler.numa.placing import MISSING, PodWish, Scoring, align, needs
 from koord.scheduler.numa.scores import mean
 from koord.scheduler.numa.state import NodeState
 from koord.scheduler.numa.zones import members
-from koord.scheduler.plugins.nodenumaresource.rows import INSUFFICIENT_AMPLIFIED
-from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings, Strategy
+from koord.scheduler.plugins.nodenumaresource.rows import INSUFFICIENT_AMPLIFIED, Rows
+from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings, ResourceWeight, Strategy
 from koord.scheduler.plugins.nodenumaresource.terms import NUMATerms
 from tests.scheduler.clusters import GIB
 from tests.scheduler.numa.machines import BIND_LABEL, NUMA_SPEC, POLICY_LABEL, RESOURCE_SPEC, NumaBed, zones
@@ -215,3 +215,28 @@ def test_pods_share_numa_nodes_only_as_they_allow(policy: str) -> None:
     again = bed.status(bed.aligned_pod(policy, "2"))["numaNodeResources"]
     assert [part["node"] for part in first] == [0]
     assert [part["node"] for part in again] == [1]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=1, max_size=5),
+    st.sampled_from((("1", "1Gi"), ("3", ""), ("", "3Gi"), ("1500m", "500Mi"))),
+    st.booleans(),
+    st.integers(1, 3),
+)
+def test_the_usual_score_is_that_of_all_checks(
+    nodes: list[tuple[int, int]], wanted: tuple[str, str], most: bool, weight: int
+) -> None:
+    kind: Any = "MostAllocated" if most else "LeastAllocated"
+    by = Strategy(type=kind, resources=(ResourceWeight("memory", weight), ResourceWeight("cpu")))
+    bed = NumaBed(NUMASettings(scoring=by))
+    for number, (cpu, memory) in enumerate(nodes):
+        bed.machine(f"n{number}", [CPU(i, i, 0, 0) for i in range(4)], memory=4 * GIB)
+        bed.there(f"n{number}", cpu=str(cpu), memory=f"{memory}Gi")
+    template = bed.named(*wanted).class_.template
+    window = Window.full(bed.cluster)
+    terms = bed.plugin.score_terms(template, bed.cluster)
+    assert isinstance(terms, NUMATerms)
+    usual = bed.plugin.score(terms, window)
+    assert (usual == Rows(bed.plugin.books, terms, window, bed.plugin.settings).score()).all()
+    bed.machine("amplified", cpu=1, annotations={"node.koordinator.sh/resource-amplification-ratio": '{"cpu":2}'})
+    assert (usual == bed.plugin.score(terms, Window.full(bed.cluster))[: len(usual)]).all()

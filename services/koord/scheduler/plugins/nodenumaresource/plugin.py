@@ -44,6 +44,7 @@ from koord.scheduler.numa.layout import read_node, read_topology
 from koord.scheduler.numa.placing import place
 from koord.scheduler.numa.state import PodAllocation
 from koord.scheduler.plugins.nodenumaresource.books import Books
+from koord.scheduler.plugins.nodenumaresource.plainscore import PlainScore
 from koord.scheduler.plugins.nodenumaresource.rows import Rows
 from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings
 from koord.scheduler.plugins.nodenumaresource.terms import NUMATerms, compile_terms
@@ -65,6 +66,7 @@ class NodeNUMAResource(
     def __init__(self, settings: NUMASettings | None = None) -> None:
         self.settings = settings or NUMASettings()
         self.books: Books
+        self._plain = PlainScore(self.settings.scoring.scoring)
         self._last: tuple[Template, NUMATerms | None] | None = None
         self._rows: tuple[Window, Terms, int, Rows] | None = None
 
@@ -137,6 +139,10 @@ class NodeNUMAResource(
     def score(self, terms: Terms, window: Window) -> Floats:
         """How full the node, or the NUMA nodes that the pod would get, would be."""
         assert isinstance(terms, NUMATerms)
+        if self._plain.usable and not terms.special and not self._demanding:
+            rates = self._plain.rate(window, terms.natives)
+            if rates is not None:
+                return rates
         scores = self._on(terms, window).score()
         self._rows = None  # nothing is asked after the score; the window may be large
         return scores

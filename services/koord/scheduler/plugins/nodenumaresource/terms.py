@@ -1,10 +1,13 @@
 """What NodeNUMAResource makes of a class of pods: which CPUs it wants, how it is aligned, what is wrong with it."""
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import msgspec
+import numpy as np
 
 from koord.accounting.requests import pod_limits
+from koord.columns.matrix import Floats
 from koord.kube.protocol.numa import (
     CONSTRAINED_BURST,
     DEFAULT,
@@ -27,7 +30,7 @@ CPU = "cpu"
 _BINDING = (FULL_PCPUS, SPREAD_BY_PCPUS)
 
 
-class NUMATerms(msgspec.Struct, frozen=True):
+class NUMATerms(msgspec.Struct, frozen=True, dict=True):
     """A class of pods. ``request``: amounts above 0, by name; ``cpu`` in milli.
 
     ``policy`` is how the pod itself has its CPUs bound, "" if it does not ask for any of its own; ``required``: nothing
@@ -56,6 +59,12 @@ class NUMATerms(msgspec.Struct, frozen=True):
     def bound(self) -> bool:
         """Whether the pod itself asks for CPUs of its own."""
         return bool(self.policy)
+
+    @cached_property
+    def natives(self) -> Floats:
+        """Cpu and memory requested, as a column."""
+        request = dict(self.request)
+        return np.array([[float(self.cpu)], [float(request.get("memory", 0))]])
 
     @property
     def special(self) -> bool:
