@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from koord.accounting.requests import (
     amounts,
     format_amounts,
     nonzero_request,
+    pod_limits,
     pod_request,
     resource_list,
 )
@@ -73,6 +75,24 @@ def test_init_containers_take_turns_and_sidecars_stay() -> None:
     )
     # 3; 1 + 2.5; and at work 1 + 1 + 0.1
     assert pod_request(spec) == {"cpu": 3500, "memory": 2 * GIB}
+
+
+def test_limits_add_up_like_requests() -> None:
+    spec = PodSpec(
+        containers=[container({"cpu": "1"}, {"cpu": "2", "memory": "1Gi"}), container({"cpu": "1", "gpu": "1"})],
+        init_containers=[
+            container(limits={"cpu": "500m"}, sidecar=True),
+            container(limits={"cpu": "3", "memory": "100Mi"}),
+        ],
+        overhead={"cpu": "100m", "gpu": "1"},
+    )
+    # Init phase: 3 + 0.5 beside the sidecar; then 2 + 0.5. Nothing limits gpus, so overhead does not, either.
+    assert pod_limits(spec) == {"cpu": 3600, "memory": 1 << 30}
+    own = ResourceRequirements(requests={"cpu": "9"}, limits={"memory": "2Gi", "gpu": "5"})
+    assert pod_limits(msgspec.structs.replace(spec, resources=own)) == {"cpu": 3600, "memory": 2 << 30}
+    assert pod_limits(PodSpec(containers=[container({"cpu": "1"})])) == {}
+    with pytest.raises(QuantityError, match=r"spec.containers\[c\].resources.limits\[cpu\]"):
+        pod_limits(PodSpec(containers=[container(limits={"cpu": "much"})]))
 
 
 def test_scores_assume_something_of_containers_that_say_nothing() -> None:

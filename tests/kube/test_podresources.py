@@ -5,7 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from koord.kube.podresources import erase_resources, rename_resources, translate_resources, translated_name
+from koord.kube.podresources import (
+    erase_resources,
+    kubernetes_qos,
+    rename_resources,
+    translate_resources,
+    translated_name,
+)
 from koord.kube.pods import PodSpec
 from koord.kube.quantity import QuantityError
 
@@ -64,3 +70,38 @@ def test_names_by_priority_class() -> None:
     assert translated_name("koord-mid", "nvidia.com/gpu") == "nvidia.com/gpu"
     assert translated_name("koord-prod", "cpu") == "cpu"
     assert translated_name("koord-free", "cpu") == ""
+
+
+def containers(*resources: dict[str, Any], init: tuple[dict[str, Any], ...] = (), **more: Any) -> PodSpec:
+    """A pod with containers of these resources."""
+    return spec_of(
+        containers=[{"name": f"c{n}", "resources": each} for n, each in enumerate(resources)],
+        initContainers=[{"name": f"i{n}", "resources": each} for n, each in enumerate(init)],
+        **more,
+    )
+
+
+FULL = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1000m", "memory": "1024Mi"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (containers({}), "BestEffort"),
+        (containers({"requests": {"nvidia.com/gpu": "1"}}), "BestEffort"),
+        (containers({"requests": {"cpu": "0"}}), "BestEffort"),
+        (containers(FULL), "Guaranteed"),
+        (containers({"limits": FULL["limits"]}), "Guaranteed"),
+        (containers(FULL, {}), "Burstable"),
+        (containers(FULL, init=({"requests": {"cpu": "1"}},)), "Burstable"),
+        (containers(FULL, init=(FULL,)), "Guaranteed"),
+        (containers({"requests": {"cpu": "1"}}), "Burstable"),
+        (containers({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}), "Burstable"),
+        (containers({"limits": {"cpu": "1"}}), "Burstable"),
+        (containers({}, resources=FULL), "Guaranteed"),
+        (containers(FULL, resources={"requests": {"cpu": "1"}}), "Burstable"),
+        (containers(FULL, resources={"requests": {"hugepages-2Mi": "2Mi"}}), "Guaranteed"),
+    ],
+)
+def test_kubernetes_own_class(spec: PodSpec, expected: str) -> None:
+    assert kubernetes_qos(spec) == expected
