@@ -138,3 +138,33 @@ class DomainSum:
         values[0] = 0.0
         self.values = values
         self._counted = counted
+
+
+class RowCounts:
+    """``values[row]``: the pods of one tally on each row (0..high-1)."""
+
+    __slots__ = ("_end", "_index", "_seen", "_tally", "values")
+
+    def __init__(self, index: PodIndex, tally: Tally) -> None:
+        self._index = index
+        self._tally = tally
+        self._end = -1
+        self._seen: tuple[int, int] | None = None
+        self.values: Floats = np.zeros(0)
+
+    def changes(self) -> list[int] | None:
+        """Bring ``values`` up to date: the rows whose value changed since the last call (a row may be named twice);
+        None: all was counted anew."""
+        tally, seen = self._tally, (self._index.node_epoch, self._index.cluster.high)
+        entries = tally.since(self._end) if seen == self._seen else None
+        self._seen = seen
+        self._end = tally.end
+        if entries is None:
+            self.values = tally.counts(seen[1]).astype(np.float64)
+            return None
+        changed: list[int] = []
+        for entry in entries:
+            row = entry if entry >= 0 else ~entry
+            self.values[row] += 1.0 if entry >= 0 else -1.0
+            changed.append(row)
+        return changed

@@ -15,7 +15,7 @@ from koord.kube.resources import SERVICES, Resource
 from koord.kube.selectors import SelectorError
 from koord.scheduler.config.upstreamargs import PodTopologySpreadArgs
 from koord.scheduler.engine.cluster import Cluster, NodeInfo
-from koord.scheduler.engine.domains import DomainSum, Eligible
+from koord.scheduler.engine.domains import DomainSum, Eligible, RowCounts
 from koord.scheduler.engine.podindex import Group
 from koord.scheduler.engine.podselectors import PodSelector
 from koord.scheduler.engine.verdict import FilterStep
@@ -46,7 +46,7 @@ from koord.scheduler.plugins.topologyspread.constraints import (
 )
 from koord.scheduler.plugins.topologyspread.hard import Hard, HardConstraint
 from koord.scheduler.plugins.topologyspread.services import OWNER_LABEL, Service, Services, spreading
-from koord.scheduler.plugins.topologyspread.soft import Soft, SoftConstraint
+from koord.scheduler.plugins.topologyspread.soft import Soft, SoftConstraint, SoftDomains, SoftHosts
 
 SKEWED = "node(s) didn't match pod topology spread constraints"
 MISSING = "node(s) didn't match pod topology spread constraints (missing required label)"
@@ -180,12 +180,7 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, ScorePlugin, PodBooks):
         if found is None:
             groups = [self._group(constraint, template) for constraint in soft]
             made = tuple(
-                SoftConstraint(
-                    constraint,
-                    self.domains(constraint.key),
-                    None if rows is None else self._sum(constraint, group, rows),
-                    None if group is None else group.tally,
-                )
+                self._soft_constraint(constraint, group, rows)
                 for constraint, group, rows in zip(soft, groups, eligible, strict=True)
             )
             rated = self._rows_with(keys) if keys else None
@@ -266,6 +261,12 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, ScorePlugin, PodBooks):
             return None
         which = PodSelector(constraint.selector, frozenset((template.namespace,)))
         return self.index.group((which,), terminating=False)
+
+    def _soft_constraint(self, constraint: Constraint, group: Group | None, rows: Eligible | None) -> SoftConstraint:
+        if rows is not None:
+            return SoftDomains(constraint.max_skew, self._sum(constraint, group, rows))
+        counts = None if group is None else RowCounts(self.index, group.tally)
+        return SoftHosts(constraint.max_skew, self.domains(constraint.key), counts)
 
     def _sum(self, constraint: Constraint, group: Group | None, rows: Eligible) -> DomainSum:
         parts = () if group is None else ((group.tally, 1.0),)
