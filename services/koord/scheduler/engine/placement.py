@@ -341,7 +341,7 @@ class Engine(Books):
         return rows, rank_few(program, self.cluster, rows) if len(rows) else rows
 
     def _make_room(self) -> None:
-        """Drop the rankings used least recently beyond ``keep``, and now and then those beyond the memory they may take."""
+        """Drop the rankings used least recently beyond ``keep``, and now and then those that take too much memory."""
         kept, rows = self._evaluations, len(self.cluster.alive)
         self._made += 1
         size = 0 if self._made % 16 else sum(evaluation.width for _, evaluation in kept.values()) * rows
