@@ -10,6 +10,7 @@ from koord.scheduler.upstream.scenarios import SCENARIOS
 SMALL = {
     "nodes": 60,
     "namespaces": 2,
+    "names": 25,
     "init_pods": 20,
     "pods": 30,
     "gated_pods": 30,

@@ -81,6 +81,17 @@ async def _mixed_churn(bed: Bed, numbers: Numbers) -> Rate:
     return await bed.place(pods(numbers["pods"], "pod"))
 
 
+async def _extended_resources(bed: Bed, numbers: Numbers) -> Rate:
+    """Each node offers one piece of one thing, and each pod asks for one.
+
+    In upstream's workload no two nodes offer the same. The ledger tells 999 names apart, so here a few do.
+    """
+    count, names = numbers["nodes"], numbers["names"]
+    await bed.add_nodes(node(f"node-{one:05d}", more={f"foo.com/bar-{one % names}": "1"}) for one in range(count))
+    views = [pod(f"pod-{one}", requests={f"foo.com/bar-{one % names}": "1"}) for one in range(numbers["pods"])]
+    return await bed.place(views)
+
+
 WORKLOADS = [
     Workload(
         "upstream-basic",
@@ -116,6 +127,13 @@ WORKLOADS = [
         _daemonset_each,
         {"nodes": 15_000, "pods": 15_000, "runs": 1},
         1_100.0,
+    ),
+    Workload(
+        "upstream-extended-resources",
+        "5,000 pods of 990 kinds, for each of which five of 5,000 nodes have the thing that it asks for",
+        _extended_resources,
+        {"nodes": 5_000, "names": 990, "pods": 5_000, "runs": 1},
+        180.0,
     ),
     Workload(
         "upstream-gated",
