@@ -33,6 +33,16 @@ class ScoreStep:
         self.kept = kept
 
 
+class Asked:
+    """Which plugin is asked at which point at the moment."""
+
+    __slots__ = ("plugin", "point")
+
+    def __init__(self) -> None:
+        self.plugin = ""
+        self.point = ""
+
+
 class Program:
     """What the profile's plugins made of one template; ``version`` is that of its footprint.
 
@@ -61,65 +71,94 @@ class Program:
         self.version = template.footprint.version
         self.epoch = _epoch(profile)
         self._epochal: list[tuple[Plugin, str, _TermsOf, Terms | None]] = []
-
-        def compiled(plugin: Plugin, point: str, terms_of: _TermsOf) -> Terms | None:
-            terms = _call(plugin, point, terms_of, template, cluster)
-            if plugin in profile.epochs:
-                self._epochal.append((plugin, point, terms_of, terms))
-            return terms
-
         self.prefilters: list[tuple[PreFilterPlugin, Terms]] = []
         self.names: frozenset[str] | None = None
         self.names_from: list[str] = []
+        self.steps: list[FilterStep] = []
+        self.scores: list[ScoreStep] = []
+        self.prefers: list[tuple[PreferPlugin, Terms]] = []
+        self.reserves: list[tuple[ReservePlugin, Terms]] = []
+        self.per_pod: dict[RowColumn, float] = {}
+        asked = Asked()
+        try:
+            self._compile(template, profile, cluster, verdicts, asked)
+        except Exception as error:
+            raise PluginError(asked.plugin, asked.point, error) from error
+
+    def _compile(
+        self, template: Template, profile: Profile, cluster: Cluster, verdicts: Verdicts, asked: Asked
+    ) -> None:
+        """A DaemonSet brings a class per pod, so this is short on calls: ``asked`` tells the handler who raised."""
+        asked.point = "PreFilter"
         for prefilter in profile.prefilters:
-            terms = compiled(prefilter, "PreFilter", prefilter.prefilter_terms)
-            if terms is None:
-                continue
-            self.prefilters.append((prefilter, terms))
-            names = _call(prefilter, "PreFilter", prefilter.node_names, terms)
-            if names is not None:
-                self.names = names if self.names is None else self.names & names
-                self.names_from.append(prefilter.name)
+            asked.plugin = prefilter.name
+            terms = prefilter.prefilter_terms(template, cluster)
+            if terms is not None:
+                self.prefilters.append((prefilter, terms))
+                names = prefilter.node_names(terms)
+                if names is not None:
+                    self.names = names if self.names is None else self.names & names
+                    self.names_from.append(prefilter.name)
+            if prefilter in profile.epochs:
+                self._epochal.append((prefilter, "PreFilter", prefilter.prefilter_terms, terms))
         self.names_from.sort()
         few = self.names is not None
-        self.steps: list[FilterStep] = []
+        asked.point = "Filter"
         for plugin in profile.filters:
-            terms = compiled(plugin, "Filter", plugin.filter_terms)
+            asked.plugin = plugin.name
+            terms = plugin.filter_terms(template, cluster)
             if terms is not None:
                 self.steps.append((plugin, terms))
+            if plugin in profile.epochs:
+                self._epochal.append((plugin, "Filter", plugin.filter_terms, terms))
         self.filters = [step for step in self.steps if step[0].filter_locality != "node"]
         self.node_mask: NodeMask | None = (
             None if few else verdicts.mask(tuple(step for step in self.steps if step[0].filter_locality == "node"))
         )
-        self.scores: list[ScoreStep] = []
+        asked.point = "PreScore"
         for score, weight in profile.scores if self.names is None or len(self.names) > 1 else ():
-            terms = compiled(score, "PreScore", score.score_terms)
+            asked.plugin = score.name
+            terms = score.score_terms(template, cluster)
             if terms is not None:
                 kept = verdicts.scores(score, terms) if score.score_locality == "node" and not few else None
                 self.scores.append(ScoreStep(score, terms, weight, kept))
-        self.prefers: list[tuple[PreferPlugin, Terms]] = []
+            if score in profile.epochs:
+                self._epochal.append((score, "PreScore", score.score_terms, terms))
+        asked.point = "PreFilter"
         for prefer in profile.preferring:
-            terms = compiled(prefer, "PreFilter", prefer.prefer_terms)
+            asked.plugin = prefer.name
+            terms = prefer.prefer_terms(template, cluster)
             if terms is not None:
                 self.prefers.append((prefer, terms))
-        self.reserves: list[tuple[ReservePlugin, Terms]] = []
+            if prefer in profile.epochs:
+                self._epochal.append((prefer, "PreFilter", prefer.prefer_terms, terms))
+        asked.point = "Reserve"
         for reserve in profile.reserving:
-            terms = compiled(reserve, "Reserve", reserve.reserve_terms)
+            asked.plugin = reserve.name
+            terms = reserve.reserve_terms(template, cluster)
             if terms is not None:
                 self.reserves.append((reserve, terms))
-        self.per_pod: dict[RowColumn, float] = {}
-        asked: list[tuple[Plugin, Terms]] = [step for step in self.steps if step[0].filter_locality == "usage"]
-        asked += [(step.plugin, step.terms) for step in self.scores if step.plugin.score_locality == "usage"]
-        judging: list[Plugin] = [plugin for plugin, _ in self.prefilters]
+            if reserve in profile.epochs:
+                self._epochal.append((reserve, "Reserve", reserve.reserve_terms, terms))
         self.row_local = not any(plugin.filter_locality == "cluster" for plugin, _ in self.steps) and not any(
             step.plugin.score_locality == "cluster" for step in self.scores
         )
-        for each, terms in asked:
-            adds = _call(each, "PreScore", each.per_pod, terms)
+        if not few and self.row_local:
+            self._look_ahead(asked)
+
+    def _look_ahead(self, asked: Asked) -> None:
+        """What one more pod of the class adds to plugins' columns; only runs of equal pods need it."""
+        asked.point = "PreScore"
+        usage: list[tuple[Plugin, Terms]] = [step for step in self.steps if step[0].filter_locality == "usage"]
+        usage += [(step.plugin, step.terms) for step in self.scores if step.plugin.score_locality == "usage"]
+        judging: list[Plugin] = [plugin for plugin, _ in self.prefilters]
+        for plugin, terms in usage:
+            asked.plugin = plugin.name
+            adds = plugin.per_pod(terms)
             if adds:
                 self.per_pod.update(adds)
                 # Its books must be right for the next pod's PreFilter, and as before for looking ahead.
-                self.row_local = self.row_local and each not in judging
+                self.row_local = self.row_local and plugin not in judging
 
     def holds(self, template: Template, cluster: Cluster) -> bool:
         """Whether plugins with an epoch make the same terms of the template as they did. PluginError: one raised."""
