@@ -1,10 +1,12 @@
 """Replicas share the units: each has exactly one owner, evenly, and only a lost replica's units move."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koord.kube.pods import PodSpec
 from koord.scheduler.queueing.queue import SchedulingQueue, Unit
-from koord.scheduler.sharing import Share
+from koord.scheduler.sharing import Share, shared_by
 
 MEMBERS = st.sets(st.text("abc-0123456789", min_size=1, max_size=30), min_size=1, max_size=5)
 
@@ -44,6 +46,28 @@ def test_one_alone_has_all() -> None:
     assert share.mine("x") and share.replicas == 1
     share.set_members(["a"])
     assert share.mine("x") and share.replicas == 1
+
+
+def test_pods_that_look_at_others_are_shared_by_namespace() -> None:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
+    spread = {"maxSkew": 1, "topologyKey": "zone"}
+    together: list[dict[str, object]] = [
+        {"affinity": {"podAffinity": required}},
+        {"affinity": {"podAntiAffinity": required}},
+        {"topologySpreadConstraints": [spread | {"whenUnsatisfiable": "DoNotSchedule"}]},
+    ]
+    apart: list[dict[str, object]] = [
+        {},
+        {"affinity": {"podAffinity": preferred, "nodeAffinity": {}}},
+        {"topologySpreadConstraints": [spread | {"whenUnsatisfiable": "ScheduleAnyway"}]},
+    ]
+    for spec in together:
+        typed = msgspec.convert(spec, PodSpec)
+        assert shared_by("a", "ns", typed) == shared_by("b", "ns", typed) != shared_by("b", "other", typed)
+    for spec in apart:
+        assert shared_by("a", "ns", msgspec.convert(spec, PodSpec)) == "a"
 
 
 class Bed:

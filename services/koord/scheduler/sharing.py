@@ -2,14 +2,32 @@
 
 Rendezvous hashing: of all live replicas the one with the highest weight for a key has it. When a replica comes or goes,
 only its own share moves. Views may differ for moments; what two plan at once the ledger gives to one.
+
+The ledger does not know which pods may be near each other. So pods that must look at other pods are shared by
+namespace: one replica plans all of them, one after the other. Otherwise two replicas would put two pods that repel each
+other on the node that both like best.
 """
 
 from collections.abc import Iterable
 from hashlib import blake2b
 from zlib import crc32
 
+from koord.kube.pods import PodSpec
+
 _MULTIPLIER = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: spreads what differs in few bits over all of them
 _MASK = (1 << 64) - 1
+
+
+def shared_by(key: str, namespace: str, spec: PodSpec) -> str:
+    """By what a pod of that unit's key, namespace and spec is shared."""
+    affinity = spec.affinity
+    if affinity is not None:
+        for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
+            if side is not None and side.required:
+                return f"namespace {namespace}"
+    if any(constraint.when_unsatisfiable == "DoNotSchedule" for constraint in spec.topology_spread_constraints):
+        return f"namespace {namespace}"
+    return key
 
 
 class Share:
