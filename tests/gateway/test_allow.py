@@ -46,7 +46,7 @@ def test_allowed(service: str, kind: str, decision: Decision) -> None:
     [
         ("queue", "bind", bind(), "not allowed: queue may not bind pods"),
         ("scheduler", "patch", Patch("p", UNIT, b"{}"), "scheduler may not patch queueunits_scheduling_x-k8s_io"),
-        ("scheduler", "delete", Delete("d", POD), "scheduler may not delete pods_core"),
+        ("scheduler", "delete", Delete("d", UNIT), "scheduler may not delete queueunits_scheduling_x-k8s_io"),
         ("scheduler", "patch", Patch("p", METRIC, b"{}"), "scheduler may not patch nodemetrics_slo_koordinator_sh"),
         ("manager", "patch", Patch("p", POD, b"{}"), "manager may not patch pods_core"),
         ("manager", "delete", Delete("d", METRIC), "manager may not delete nodemetrics_slo_koordinator_sh"),

@@ -24,6 +24,7 @@ from koord.kube.quotas import ElasticQuota
 from koord.kube.resources import ELASTIC_QUOTAS, NODES, POD_GROUPS, PODS, WATCHED
 from koord.ledger.client import Ledger
 from koord.ledger.model import Advance, ItemClosed, LimitSet, NodeSeen, ObserveAnswer, PodGone, PodSeen, Release
+from koord.ledger.observations import PodNominated, PodTerminating
 from koord.runtime.host import Host
 from koord.runtime.settings import CommonSettings
 from koord.scheduler.service import SPEC, SchedulerService
@@ -308,7 +309,11 @@ class Outside:
         status = msgspec.json.decode(patch.body).get("status", {})
         body = self.pods.get(f"{patch.target.namespace}/{patch.target.name}")
         if body is not None and body["metadata"]["uid"] == patch.target.uid and "nominatedNodeName" in status:
-            body["status"]["nominatedNodeName"] = status["nominatedNodeName"] or ""
+            node = body["status"]["nominatedNodeName"] = status["nominatedNodeName"] or ""
+            pod = msgspec.convert(body, Pod)
+            meta, priority = pod.metadata, pod.spec.priority or 0
+            takes = pod_takes(pod_request(pod.spec), node, (), unit_owned=False) if node else ()
+            await self._hint([PodNominated(meta.uid, meta.namespace, meta.name, node, takes, priority, self.version())])
             await self.show(body)
 
     async def _delete(self, deletion: Delete, trace: str) -> None:
@@ -320,6 +325,7 @@ class Outside:
             return
         if self.graceful and body["spec"].get("nodeName"):
             body["metadata"]["deletionTimestamp"] = now_rfc3339(time.time())
+            await self._hint([PodTerminating(target.uid, target.namespace, target.name)])
             await self.show(body)
         else:
             await self.delete(target.name, target.namespace)

@@ -41,6 +41,7 @@ ALLOWED: Mapping[tuple[str, str], frozenset[str]] = {
     ("scheduler", "bind"): _tokens(PODS),
     ("scheduler", "patch"): _tokens(PODS, POD_GROUPS, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS),
     ("scheduler", "evict"): _tokens(PODS),
+    ("scheduler", "delete"): _tokens(PODS),
     ("queue", "create"): _tokens(QUEUE_UNITS, QUEUES, NAMESPACES),
     ("queue", "patch"): _tokens(QUEUE_UNITS, QUEUES, *_JOB_KINDS),
     ("queue", "delete"): _tokens(QUEUE_UNITS, QUEUES),

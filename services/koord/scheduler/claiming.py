@@ -67,7 +67,7 @@ class Claims:
             slots = (*slots, *given)
         return ClaimRequest(
             f"{self._incarnation}-{next(self._numbers)}",
-            tuple([self._member(pod, placed) for pod, placed in planned.members]),
+            tuple([self.member(pod, placed) for pod, placed in planned.members]),
             slots,
             priority=unit.priority,
             trace=trace.traceparent,
@@ -76,7 +76,8 @@ class Claims:
             wound=bool(unit.group) and self.refusals.insists(unit.key),
         )
 
-    def _member(self, pod: PodInfo, placed: Placed) -> Member:
+    def member(self, pod: PodInfo, placed: Placed) -> Member:
+        """What a pod takes where it is placed."""
         ref = pod.ref
         quota = self._quota
         chain = quota.chain_of(ref.labels, ref.namespace) if quota is not None and len(quota.tree) else ()

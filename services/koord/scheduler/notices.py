@@ -58,6 +58,10 @@ class Notices:
         """Something about any object that is worth knowing and no trouble."""
         self._add(target, "Normal", reason, message, "Scheduling", kind=kind, api_version=api_version)
 
+    def preempted(self, target: ObjectRef, message: str) -> None:
+        """A pod goes so that another one has room."""
+        self._add(target, "Normal", "Preempted", message, "Preempting")
+
     def forget(self, uid: str) -> None:
         """The pod is gone."""
         self._told.pop(uid, None)

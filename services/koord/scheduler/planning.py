@@ -10,6 +10,7 @@ from koord.scheduler.claiming import Planned
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, Outcome, Placed, PodInfo
 from koord.scheduler.gang.planner import GroupPlanning
+from koord.scheduler.preempting import Preempting
 from koord.scheduler.queueing.queue import SchedulingQueue, Unit
 from koord.scheduler.world import World
 
@@ -29,12 +30,15 @@ class Planner:
         tell: Tell,
         profile: str,
         on_rejected: Callable[[GangEvent, str, str], None],
+        preempting: Preempting | None = None,
     ) -> None:
         self._engine = engine
         self._queue = queue
         self._world = world
         self._tell = tell
         self._on_rejected = on_rejected
+        self._preempting = preempting
+        self._homeless: list[tuple[Unit, PodInfo, Diagnosis]] = []
         self._profile = profile
 
     async def plan(self, units: Sequence[Unit]) -> list[Planned]:
@@ -52,6 +56,8 @@ class Planner:
                 index += 1
             else:
                 index = self._singles(units, index, planned, slice_end)
+                if self._homeless:
+                    await self._ways_out()
             if perf_counter() >= slice_end:
                 await asyncio.sleep(0)
                 slice_end = perf_counter() + SLICE_S
@@ -86,9 +92,24 @@ class Planner:
             unit = units[position]
             if isinstance(outcome, Placed):
                 planned.append(Planned(unit, [(pod, outcome)]))
+            elif self._preempting is not None and self._preempting.concerns(pod, outcome):
+                self._homeless.append((unit, pod, outcome))
             else:
                 self._refused(unit, [(pod, outcome)], outcome.plugins, now)
         return positions[done] if done < len(pods) else stop
+
+    async def _ways_out(self) -> None:
+        """Ask PostFilter plugins about single pods that found no place; what they could do or not is told."""
+        assert self._preempting is not None, "only with it pods are homeless"
+        homeless, self._homeless = self._homeless, []
+        begun = perf_counter()
+        for unit, pod, diagnosis in homeless:
+            if perf_counter() - begun >= SLICE_S:
+                await asyncio.sleep(0)
+                begun = perf_counter()
+            now = monotonic()
+            found = await self._preempting.answer(pod, diagnosis, now)
+            self._refused(unit, [(pod, found)], found.plugins, now)
 
     async def _group(self, unit: Unit) -> Planned | None:
         now = monotonic()
@@ -131,6 +152,9 @@ class Planner:
         if any(diagnosis.error for _, diagnosis in failed):
             self._count("error", failed)
             self._queue.fail(unit, now, message)
+        elif any(diagnosis.again for _, diagnosis in failed):
+            self._count("unschedulable", failed)
+            self._queue.fail(unit, now, message, counted=False)
         else:
             self._count("unschedulable", failed)
             if unit.group:

@@ -21,6 +21,7 @@ from koord.contracts.codec import ContractError, decode
 from koord.contracts.decisions import ObjectRef
 from koord.contracts.ledger import LedgerHint
 from koord.contracts.quota import QuotaRuntime
+from koord.contracts.results import Result
 from koord.kube.groups import PodGroup
 from koord.kube.meta import split_key
 from koord.kube.protocol.gang import GangRef, governed_by
@@ -51,6 +52,7 @@ from koord.scheduler.outgoing import Outgoing
 from koord.scheduler.planning import Planner
 from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.podview import PodView
+from koord.scheduler.preempting import Preempting
 from koord.scheduler.queueing.hints import Hints
 from koord.scheduler.queueing.queue import SchedulingQueue, Unit
 from koord.scheduler.retiring import Retiring
@@ -148,10 +150,22 @@ class SchedulerService:
             on_gang=self._news.tell,
             on_unavailable=self._close,
         )
+        self._preempting = Preempting(
+            self._engine,
+            ledger=host.ledger,
+            outgoing=self._outgoing,
+            notices=self._notices,
+            member=claims.member,
+            waits=self._world.pending.__contains__,
+            log=host.log,
+            incarnation=host.incarnation,
+            scheduler=name,
+            unavailable=self._close,
+        )
         self._driver = Driver(
             self._world,
             self._queue,
-            Planner(self._engine, self._queue, self._world, self._tell, name, self._news.tell),
+            Planner(self._engine, self._queue, self._world, self._tell, name, self._news.tell, self._preempting),
             claims,
             self._binds,
             self._notices,
@@ -184,7 +198,7 @@ class SchedulerService:
             profile=name,
             plugins=list(dict.fromkeys(plugin.name for plugin in self._engine.plugins)),
         )
-        self._publisher.on_result(self._binds.on_result)
+        self._publisher.on_result(self._on_result)
         self._explainer = Explainer(self._world, self._binds, self._pods.get)
         for text in profiles.notes:
             self._log.warning("the scheduler's configuration", file=settings.config, note=text)
@@ -340,10 +354,16 @@ class SchedulerService:
     def _kick(self) -> None:
         self._driver.kick()
 
+        self._preempting.ended(view.uid)
     def _close(self, why: str) -> None:
         self._driver.close(why)
 
+        self._preempting.ended(uid)
     # Out ------------------------------------------------------------------------------------------------------------
+
+    def _on_result(self, result: Result) -> None:
+        if not self._preempting.on_result(result):
+            self._binds.on_result(result)
 
     def _tell(self, pod: PodInfo, diagnosis: Diagnosis) -> None:
         ref = pod.ref

@@ -134,12 +134,25 @@ class World:
         node, uid = new.status.nominated_node_name, new.metadata.uid
         waits = not (new.spec.node_name or new.terminal or new.metadata.deletion_timestamp is not None)
         if not node or not waits:
-            self.engine.nominated.clear(uid)
+            self._forsake(uid)
         elif old is None or old.status.nominated_node_name != node or _differs(old, new):
             try:
                 self.engine.nominated.set(self.catalogue.assigned(new, node), foreign=not self.ours(new))
             except PodShapeError:
                 self.engine.nominated.clear(uid)
+
+    def _forsake(self, uid: str) -> None:
+        """The pod waits for no node any more: what was kept for it may be had."""
+        waited = self.engine.nominated.clear(uid)
+        if waited is not None and uid not in self.engine.cluster.pods:
+            self.events.add(ClusterEvent.POD_DELETE, waited)
+
+    def _room_on(self, node: str, now: float) -> None:
+        """A pod left a node: those who wait for this one are tried, whoever else may be woken."""
+        for waiting in self.engine.nominated.on(node):
+            unit = self.unit_of(waiting.ref.uid)
+            if unit is not None and unit.state in ("unschedulable", "backoff"):
+                self.queue.activate(unit, now, ClusterEvent.POD_DELETE.value)
 
     def ours(self, pod: PodView) -> bool:
         """Whether a pod is for this scheduler."""
@@ -202,12 +215,13 @@ class World:
     def _end(self, pod: PodView, now: float, *, exists: bool = False) -> None:
         """Deleted, terminal (``exists``) or replaced: everything it held is free."""
         uid = pod.metadata.uid
-        self.engine.nominated.clear(uid)
+        self._forsake(uid)
         before = self.engine.counted(uid)
         if before is not None:
             if not self.engine.forget(uid):
                 self.engine.uncount(uid)
             self.events.add(ClusterEvent.POD_DELETE, before)
+            self._room_on(before.node, now)
         self._leave(uid, now, _ref(pod) if exists and pod.spec.node_name else None)
         self._on_ended(uid)
 

@@ -348,12 +348,31 @@ def test_nominations_come_and_go() -> None:
     crowd.node("a", cpu=1000)
     pod = crowd.wanting("p", 10)
     nominated = crowd.engine.nominated
-    assert not nominated.clear(pod.uid)
+    assert nominated.clear(pod.uid) is None
     crowd.nominate(pod, "gone")
     assert nominated.rivals("", 0) == {}
     crowd.nominate(pod, "a")
     assert [other.ref.name for other in nominated.on("a")] == ["p"]
     assert nominated.on("gone") == []
     assert (nominated.node_of(pod.uid), len(nominated)) == ("a", 1)
-    assert nominated.clear(pod.uid)
+    assert nominated.clear(pod.uid) is not None
     assert (nominated.node_of(pod.uid), len(nominated)) == ("", 0)
+
+
+def test_pods_that_change_on_their_node_are_seen_as_they_are(ports: tuple[int, ...]) -> None:
+    crowd = Crowd()
+    crowd.node("n", cpu=2000)
+    planned = crowd.wanting("planned", 1)
+    assert isinstance(crowd.engine.place_one(planned), Placed)
+    crowd.running("r", "n", 5)
+    pod = crowd.wanting("p", 10, ports=ports)
+    assert victims(crowd.search.find(pod)) == ["r"]
+    crowd.running("planned", "n", 1)  # seen bound
+    assert victims(crowd.search.find(pod)) == ["planned"]
+    crowd.running("planned", "n", 1, terminating=True)
+    found = crowd.search.find(pod)
+    assert isinstance(found, Candidate)
+    assert found.victims[0].terminating
+    crowd.budget("x", 0, {"app": "x"})
+    crowd.running("planned", "n", 1, labels={"app": "x"})
+    assert victims(crowd.search.find(pod)) == ["r"]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from koord.columns.journal import Journal
 from koord.kube.pods import PodSpec
 from koord.scheduler.engine.cluster import Cluster, NodeChange, NodeInfo
 from koord.scheduler.engine.resources import Footprint
@@ -32,6 +33,8 @@ class Books:
         self._ticking = tuple(dict.fromkeys(p for profile in profiles for p in profile.ticking))
         self._touching = any(type(p).reassigned is AssignPlugin.reassigned for p in self.assigning)
         self._assigned: dict[str, AssignedPod] = {}
+        self.retold = Journal()
+        """Rows with pods that changed there (bound, terminating, relabelled); that is not in the cluster's journal."""
         self._keepers: dict[int, tuple[PodSpec, tuple[AssignPlugin, ...]]] = {}
         for plugin in self.plugins:
             plugin.attach(cluster)
@@ -126,6 +129,8 @@ class Books:
     def _retell(self, old: AssignedPod, pod: AssignedPod) -> None:
         slot = self.cluster.assign(pod.ref.uid, pod.footprint, pod.node)
         self._assigned[pod.ref.uid] = pod
+        if slot.row >= 0:
+            self.retold.add(slot.row)
         plugins = self.keepers(pod.spec)
         if old.spec is not pod.spec:
             plugins = tuple(dict.fromkeys((*plugins, *self.keepers(old.spec))))

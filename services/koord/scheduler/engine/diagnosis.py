@@ -26,7 +26,8 @@ class PluginReason(msgspec.Struct, frozen=True):
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """Why a pod could not be placed. ``plugins`` are those whose events may help; ``error``: a plugin failed."""
+    """Why a pod could not be placed. ``plugins`` are those whose events may help; ``error``: a plugin failed;
+    ``again``: it is to be tried again soon, whatever happens."""
 
     message: str
     plugins: frozenset[str]
@@ -34,6 +35,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     total: int = 0
     feasible: int = 0
     error: bool = False
+    again: bool = False
 
     @property
     def resolvable(self) -> bool:

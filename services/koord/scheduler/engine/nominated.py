@@ -47,17 +47,17 @@ class Nominated:
         if foreign:
             self._foreign.add(uid)
 
-    def clear(self, uid: str) -> bool:
-        """The pod waits for no node any more; False if it did not."""
+    def clear(self, uid: str) -> AssignedPod | None:
+        """The pod waits for no node any more; answers what it waited as, None if it did not."""
         node = self._node_of.pop(uid, None)
         if node is None:
-            return False
+            return None
         of_node = self._by_node[node]
-        del of_node[uid]
+        pod = of_node.pop(uid)
         if not of_node:
             del self._by_node[node]
         self._foreign.discard(uid)
-        return True
+        return pod
 
     def node_of(self, uid: str) -> str:
         """Where a pod waits, or empty."""

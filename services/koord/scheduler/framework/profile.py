@@ -8,6 +8,7 @@ from koord.scheduler.framework.contract import (
     FilterPlugin,
     NodePlugin,
     Plugin,
+    PostFilterPlugin,
     PreEnqueuePlugin,
     PreferPlugin,
     PreFilterPlugin,
@@ -33,7 +34,8 @@ class Profile:
     """Plugins by extension point. A plugin with weight 0 is not asked for scores.
 
     ``points`` says by name which plugins are asked, in which order, at ``preEnqueue``, ``preFilter``, ``filter``,
-    ``score`` and ``reserve``; at a point that it does not have, all plugins that can be, in the order of ``plugins``.
+    ``postFilter``, ``score`` and ``reserve``; at a point that it does not have, all plugins that can be, in the order
+    of ``plugins``.
     ``scheduler_name`` is that of its pods, for metrics.
     """
 
@@ -76,6 +78,8 @@ class Profile:
         self.assigning = tuple(plugin for plugin in self.plugins if isinstance(plugin, AssignPlugin))
         self.noding = tuple(plugin for plugin in self.plugins if isinstance(plugin, NodePlugin))
         self.watching = tuple(plugin for plugin in self.plugins if isinstance(plugin, WatchPlugin))
+        ways_out = [each for each in self.plugins if isinstance(each, PostFilterPlugin)]
+        self.post_filters = self._at("postFilter", ways_out)
         self.reserving = self._at("reserve", [each for each in self.plugins if isinstance(each, ReservePlugin)])
         self.node_keys = tuple(sorted({key for plugin in self.noding for key in plugin.node_keys}))
         self.pod_keys = tuple(sorted({key for plugin in self.plugins for key in plugin.pod_keys}))

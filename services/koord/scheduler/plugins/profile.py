@@ -17,6 +17,7 @@ from koord.scheduler.config.shipped import shipped
 from koord.scheduler.framework.contract import (
     FilterPlugin,
     Plugin,
+    PostFilterPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
     ReservePlugin,
@@ -35,6 +36,7 @@ _CLASSES: Mapping[Point, type[Any]] = {
     "preEnqueue": PreEnqueuePlugin,
     "preFilter": PreFilterPlugin,
     "filter": FilterPlugin,
+    "postFilter": PostFilterPlugin,
     "score": ScorePlugin,
     "reserve": ReservePlugin,
 }

@@ -55,7 +55,7 @@ class Standing:
 
     def __init__(self, books: Books) -> None:
         self._books = books
-        self._position = -1
+        self._position = self._retold = -1
         self._fields = 0
         self._capacity = 0
         self._shift = 0
@@ -67,10 +67,11 @@ class Standing:
         cluster = self._books.cluster
         same = (self._capacity, self._fields) == (len(cluster.alive), len(cluster.usage))
         rows = cluster.journal.since(self._position) if same else None
-        if rows is None or len(rows) > 4 * cluster.high:
+        retold = self._books.retold.since(self._retold)
+        if rows is None or retold is None or len(rows) + len(retold) > 4 * cluster.high:
             self._fill()
         else:
-            for row in set(rows.tolist()):
+            for row in {*rows.tolist(), *retold.tolist()}:
                 self._rows.pop(row, None)
                 for amounts in self._levels.values():
                     amounts[:, row] = 0.0
@@ -78,6 +79,7 @@ class Standing:
             if len(self._levels) > MOST_LEVELS:
                 self._fill()
         self._position = cluster.journal.end
+        self._retold = self._books.retold.end
 
     def gain(self, priority: int, rows: Ints) -> Floats:
         """What ``rows`` gain without pods of less than ``priority``, in the layout of the usage; or a little more."""

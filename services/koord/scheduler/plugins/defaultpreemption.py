@@ -1,0 +1,60 @@
+"""DefaultPreemption: pods of lower priority go where that lets a pod in. Spec 10 section 3.15; the search is in
+``koord.scheduler.preemption``, what follows from it in ``koord.scheduler.preempting``."""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from koord.kube.resources import POD_DISRUPTION_BUDGETS, Resource
+from koord.scheduler.config.upstreamargs import DefaultPreemptionArgs
+from koord.scheduler.engine.diagnosis import Diagnosis
+from koord.scheduler.engine.placement import Engine, PodInfo
+from koord.scheduler.framework.contract import PostFilterPlugin, Preempt, Watch, WatchPlugin
+from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.preemption.budgets import Budgets, BudgetView
+from koord.scheduler.preemption.search import Search
+
+
+class DefaultPreemption(PostFilterPlugin, WatchPlugin):
+    """Keeps the disruption budgets, and looks for victims when a pod fits nowhere."""
+
+    name: ClassVar[str] = "DefaultPreemption"
+    events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.POD_DELETE,))
+
+    def __init__(self, args: DefaultPreemptionArgs | None = None) -> None:
+        self._args = args or DefaultPreemptionArgs()
+        self._budgets = Budgets()
+        self._search: tuple[Engine, Search] | None = None
+
+    def watches(self) -> tuple[Watch, ...]:
+        """Disruption budgets."""
+        return (Watch(POD_DISRUPTION_BUDGETS, BudgetView),)
+
+    def changed(self, resource: Resource, key: str, old: Any | None, new: Any | None) -> Iterable[ClusterEvent]:
+        """A budget came, changed or went; that alone makes no room."""
+        if new is not None:
+            assert isinstance(new, BudgetView)
+            self._budgets.set(new)
+        else:
+            namespace, _, name = key.rpartition("/")
+            self._budgets.remove(namespace, name)
+        return ()
+
+    def post_filter(self, pod: PodInfo, engine: Engine, diagnosis: Diagnosis) -> Preempt | str | None:
+        """The cheapest victims, or why there are none."""
+        if self._search is None or self._search[0] is not engine:
+            search = Search(
+                engine,
+                self._budgets,
+                percentage=self._args.min_candidate_nodes_percentage,
+                absolute=self._args.min_candidate_nodes_absolute,
+            )
+            self._search = (engine, search)
+        found = self._search[1].find(pod)
+        if isinstance(found, str):
+            return found
+        budgets = {
+            victim.ref.uid: tuple(budget.key for budget in self._budgets.of(victim))
+            for victim in found.victims
+            if victim.ref.uid not in found.violating
+        }
+        return Preempt(found.node, found.victims, found.violating, budgets)
