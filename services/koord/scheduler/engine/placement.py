@@ -132,7 +132,7 @@ class Engine(Books):
                 if refusal is not None:
                     return refusal
             if program.prefers or program.reserves or self.nominated:
-                steps: list[ReserveStep] = [step for step in program.reserves if step[0].reserves(step[1])]
+                steps = self._reserving(program)
                 if steps or program.prefers or self.nominated:
                     return self._place_choosy(pod, program, steps, now)
             rows, keys = self._ranked(class_, program)
@@ -350,9 +350,16 @@ class Engine(Books):
             size -= evaluation.width * rows
             self._diagnoses.pop(dropped, None)
 
-    def _reserving(self, program: Program) -> bool:
-        """Whether pods of the class get something besides amounts on any row now."""
-        return any(plugin.reserves(terms) for plugin, terms in program.reserves)
+    def _reserving(self, program: Program) -> list[ReserveStep]:
+        """The plugins that may give pods of the class something besides amounts on any row now."""
+        steps: list[ReserveStep] = []
+        for plugin, terms in program.reserves:
+            try:
+                if plugin.reserves(terms):
+                    steps.append((plugin, terms))
+            except Exception as error:
+                raise PluginError(plugin.name, "Reserve", error) from error
+        return steps
 
     def prefiltered(self, program: Program) -> Diagnosis | None:
         """What PreFilter plugins have against a class as a whole, if they do. PluginError: one raised."""
