@@ -103,7 +103,7 @@ def metric(
             "systemUsage": {"resources": dict(system or {})},
             "aggregatedNodeUsages": list(aggregated),
         }
-    return msgspec.convert(body, NodeMetric)
+    return msgspec.json.decode(msgspec.json.encode(body), type=NodeMetric)
 
 
 def pod_metric(name: str, cpu: str, memory: str = "0", *, priority: str = "koord-prod") -> dict[str, Any]:

@@ -105,7 +105,7 @@ class NodeLoad:
 
     def _share(self, pod: Expected) -> Share:
         report, zero = self.report, self._zero
-        known = None if report is None or pod.planned else report.pods.get((pod.namespace, pod.name))
+        known = None if report is None or pod.planned else report.pods.get(pod.namespace, pod.name)
         if report is None or known is None:
             return Share(pod.estimate, pod.estimate if pod.prod else zero, zero)
         usage, called_prod = known

@@ -1,9 +1,17 @@
-"""A NodeMetric as numbers. Spec 10 sections 2.8 and 3.11."""
+"""A NodeMetric as numbers. Spec 10 sections 2.8 and 3.11.
 
+There is one per node with all its pods, so what is looked at rarely is kept in plain arrays.
+"""
+
+from array import array
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
+import msgspec
+
 from koord.kube.meta import parse_time
-from koord.kube.nodemetrics import AggregatedUsage, NodeMetric
+from koord.kube.nodemetrics import AggregatedUsage, NodeMetric, PodUsage
 from koord.kube.protocol import qos
 from koord.kube.protocol.gotext import go_duration
 from koord.scheduler.plugins.loadaware.thresholds import Aggregate
@@ -13,53 +21,94 @@ INTERVAL_S = 60.0
 """How often agents report unless the object says otherwise."""
 
 
-class Report(NamedTuple):
-    """``updated``: seconds since the epoch, None if nothing was ever reported. ``usage`` None: it has no numbers.
+class PodUsages:
+    """What pods were reported to use, and which of them the agent takes for prod ones."""
 
-    ``pods`` are by namespace and name: usage, and whether the agent takes the pod for a prod one.
-    """
+    __slots__ = ("_amounts", "_index", "_prod", "_size")
+
+    def __init__(self, pods: Iterable[PodUsage], names: tuple[str, ...]) -> None:
+        self._size = len(names)
+        self._index: dict[str, int] = {}
+        self._amounts = array("d")
+        self._prod = 0
+        for pod in pods:
+            key = f"{pod.namespace}/{pod.name}"
+            amounts = vector(pod.pod_usage.resources, names, f"podsMetric[{key}].podUsage.resources")
+            number = len(self._amounts) // self._size
+            self._index[key] = number
+            self._amounts.extend(amounts)
+            self._prod |= (pod.priority == qos.PROD) << number
+
+    def get(self, namespace: str, name: str) -> tuple[Vector, bool] | None:
+        """Usage, and whether it is a prod pod; None if it is not in the report."""
+        number = self._index.get(f"{namespace}/{name}")
+        if number is None:
+            return None
+        first = number * self._size
+        return self._amounts[first : first + self._size].tolist(), bool(self._prod >> number & 1)
+
+
+class Aggregates:
+    """Usage by type and window."""
+
+    __slots__ = ("_amounts", "_keys", "_size")
+
+    def __init__(self, reported: Iterable[AggregatedUsage], names: tuple[str, ...]) -> None:
+        self._size = len(names)
+        self._amounts = array("d")
+        keys: list[Aggregate] = []
+        for aggregated in reported:
+            window = go_duration(aggregated.duration or "0")
+            for type_, usage in aggregated.usage.items():
+                field = f"nodeMetric.aggregatedNodeUsages[{aggregated.duration}].{type_}"
+                keys.append((type_, window))
+                self._amounts.extend(vector(usage.resources, names, field))
+        self._keys = _shared(tuple(keys))
+
+    def get(self, aggregate: Aggregate) -> Vector | None:
+        """Of a window of 0: the longest one that has the type."""
+        type_, window = aggregate
+        number = max(
+            (number for number, key in enumerate(self._keys) if key[0] == type_ and window in (0, key[1])),
+            key=lambda number: self._keys[number][1],
+            default=None,
+        )
+        if number is None:
+            return None
+        first = number * self._size
+        return self._amounts[first : first + self._size].tolist()
+
+
+class Report(NamedTuple):
+    """``updated``: seconds since the epoch, None if nothing was ever reported. ``usage`` None: it has no numbers."""
 
     updated: float | None
     interval: float
     usage: Vector | None
     system: Vector
-    aggregates: dict[Aggregate, Vector]
-    pods: dict[tuple[str, str], tuple[Vector, bool]]
+    aggregates: Aggregates
+    pods: PodUsages
 
 
 def read(metric: NodeMetric, names: tuple[str, ...]) -> Report:
     """The report in the order of ``names``. ValueError names the object, the field and the rule."""
-    status, policy = metric.status, metric.spec.metric_collect_policy
+    policy = metric.spec.metric_collect_policy
     interval = policy.report_interval_seconds if policy is not None else None
     try:
-        pods = {
-            (pod.namespace, pod.name): (
-                vector(pod.pod_usage.resources, names, f"podsMetric[{pod.namespace}/{pod.name}].podUsage.resources"),
-                pod.priority == qos.PROD,
-            )
-            for pod in status.pods_metric
-        }
-        usage, system, aggregates = None, [0.0] * len(names), {}
-        if status.node_metric is not None:
-            usage = vector(status.node_metric.node_usage.resources, names, "nodeMetric.nodeUsage.resources")
-            system = vector(status.node_metric.system_usage.resources, names, "nodeMetric.systemUsage.resources")
-            aggregates = _aggregates(status.node_metric.aggregated_node_usages, names)
+        status = metric.status
+        pods = PodUsages(status.pods_metric, names)
+        node, usage, system = status.node_metric, None, [0.0] * len(names)
+        if node is not None:
+            usage = vector(node.node_usage.resources, names, "nodeMetric.nodeUsage.resources")
+            system = vector(node.system_usage.resources, names, "nodeMetric.systemUsage.resources")
+        aggregates = Aggregates(node.aggregated_node_usages if node is not None else (), names)
         updated = None if status.update_time is None else parse_time(status.update_time)
-    except ValueError as error:
+    except (ValueError, msgspec.ValidationError) as error:
         raise ValueError(f"NodeMetric {metric.metadata.name}: status: {error}") from None
     return Report(updated, INTERVAL_S if interval is None else float(interval), usage, system, aggregates, pods)
 
 
-def _aggregates(reported: list[AggregatedUsage], names: tuple[str, ...]) -> dict[Aggregate, Vector]:
-    """By type and window, and by type with window 0: the longest window that has the type."""
-    found: dict[Aggregate, Vector] = {}
-    longest: dict[str, int] = {}
-    for aggregated in reported:
-        window = go_duration(aggregated.duration or "0")
-        for type_, usage in aggregated.usage.items():
-            amounts = vector(usage.resources, names, f"nodeMetric.aggregatedNodeUsages[{aggregated.duration}].{type_}")
-            found[type_, window] = amounts
-            if window >= longest.get(type_, 0):
-                longest[type_] = window
-                found[type_, 0] = amounts
-    return found
+@lru_cache(maxsize=256)
+def _shared(keys: tuple[Aggregate, ...]) -> tuple[Aggregate, ...]:
+    """Agents report the same windows everywhere: one tuple for all of them."""
+    return keys
