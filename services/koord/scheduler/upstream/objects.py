@@ -29,25 +29,38 @@ def node(
     pods: int = 110,
     more: Mapping[str, str] | None = None,
     taints: Sequence[Mapping[str, str]] = (),
+    annotations: Mapping[str, str] | None = None,
     bare: bool = False,
 ) -> NodeView:
-    """A node of 4 cpus and 32 GiB; ``bare``: of nothing but ``pods``."""
+    """A node of 4 cpus and 32 GiB, unless ``more`` says otherwise; ``bare``: of nothing but ``pods``."""
     allocatable: dict[str, str] = {"pods": str(pods)}
     if not bare:
         allocatable |= {"cpu": "4", "memory": "32Gi"}
     body = {
-        "metadata": {"name": name, "uid": f"uid-{name}", "labels": {HOSTNAME: name, **(labels or {})}},
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "labels": {HOSTNAME: name, **(labels or {})},
+            "annotations": dict(annotations or {}),
+        },
         "spec": {"taints": list(taints)},
         "status": {"allocatable": allocatable | dict(more or {})},
     }
     return _nodes.decode(json.dumps(body))
 
 
-def nodes(count: int, *, zones: Sequence[str] = (), prefix: str = "node", **more: Any) -> Iterator[NodeView]:
+def nodes(
+    count: int,
+    *,
+    zones: Sequence[str] = (),
+    prefix: str = "node",
+    labels: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Iterator[NodeView]:
     """``count`` nodes, in turn in each of ``zones``; other arguments as of :func:`node`."""
     for number in range(count):
-        labels = {ZONE: zones[number % len(zones)]} if zones else {}
-        yield node(f"{prefix}-{number:05d}", labels=labels, **more)
+        zone = {ZONE: zones[number % len(zones)]} if zones else {}
+        yield node(f"{prefix}-{number:05d}", labels={**zone, **(labels or {})}, **more)
 
 
 def pod(

@@ -2,6 +2,7 @@
 
 from koord.scheduler.podview import PodView
 from koord.scheduler.upstream.bed import Bed, Rate
+from koord.scheduler.upstream.koordinator import KOORDINATOR
 from koord.scheduler.upstream.large import LARGE
 from koord.scheduler.upstream.neighbours import NEIGHBOURS
 from koord.scheduler.upstream.objects import NAME, ZONE, node, node_terms, nodes, pod, pods
@@ -157,4 +158,4 @@ WORKLOADS = [
         710.0,
     ),
 ]
-SCENARIOS = [*(workload.scenario() for workload in (*WORKLOADS, *NEIGHBOURS)), LARGE]
+SCENARIOS = [*(workload.scenario() for workload in (*WORKLOADS, *NEIGHBOURS)), LARGE, *KOORDINATOR]
