@@ -57,7 +57,7 @@ from koord.scheduler.queueing.hints import Hints
 from koord.scheduler.queueing.queue import SchedulingQueue, Unit
 from koord.scheduler.retiring import Retiring
 from koord.scheduler.settings import SchedulerSettings
-from koord.scheduler.sharing import Share
+from koord.scheduler.sharing import Share, shared_by
 from koord.scheduler.standing import watch_seat
 from koord.scheduler.upkeep import Upkeep
 from koord.scheduler.watching import Watching
@@ -320,7 +320,15 @@ class SchedulerService:
 
     def _is_mine(self, unit: Unit) -> bool:
         """Whoever holds room for a part of a gang group goes on with it."""
-        return self._share.mine(unit.key) or (bool(unit.group) and self._binds.holds(unit.group))
+        if unit.group:
+            return self._share.mine(unit.key) or self._binds.holds(unit.group)
+        if self._share.replicas == 1:
+            return self._share.mine(unit.key)
+        pod = next(iter(unit.pods.values()), None)
+        key = unit.key
+        if pod is not None:
+            key = shared_by(key, pod.ref.namespace, pod.class_.template.spec)
+        return self._share.mine(key)
 
     def _kick_on_events(self) -> None:
         if self._world.events:
@@ -346,24 +354,24 @@ class SchedulerService:
     # World and binds come before the driver, and tell it through these. -----------------------------------------
 
     def _on_bound(self, view: PodView) -> None:
+        self._preempting.ended(view.uid)
         self._binds.on_bound(view)
 
     def _on_ended(self, uid: str) -> None:
-        self._binds.on_ended(uid)
-
-    def _kick(self) -> None:
-        self._driver.kick()
-
-        self._preempting.ended(view.uid)
-    def _close(self, why: str) -> None:
-        self._driver.close(why)
-
         self._preempting.ended(uid)
-    # Out ------------------------------------------------------------------------------------------------------------
+        self._binds.on_ended(uid)
 
     def _on_result(self, result: Result) -> None:
         if not self._preempting.on_result(result):
             self._binds.on_result(result)
+
+    def _kick(self) -> None:
+        self._driver.kick()
+
+    def _close(self, why: str) -> None:
+        self._driver.close(why)
+
+    # Out ------------------------------------------------------------------------------------------------------------
 
     def _tell(self, pod: PodInfo, diagnosis: Diagnosis) -> None:
         ref = pod.ref
