@@ -9,11 +9,15 @@ import msgspec
 from koord.kube.noderesourcetopology import NodeResourceTopology
 from koord.kube.protocol.cputopology import CPU
 from koord.kube.resources import NODE_RESOURCE_TOPOLOGIES
-from koord.scheduler.engine.cluster import NodeInfo
-from koord.scheduler.engine.placement import Outcome, Placed, PodInfo
+from koord.scheduler.catalogue import Catalogue
+from koord.scheduler.engine.cluster import Cluster, NodeInfo
+from koord.scheduler.engine.placement import Engine, Outcome, Placed, PodInfo
 from koord.scheduler.framework.contract import AssignedPod, PodRef
+from koord.scheduler.framework.profile import Profile
+from koord.scheduler.plugins.coscheduling import Coscheduling
 from koord.scheduler.plugins.nodenumaresource.plugin import NodeNUMAResource
 from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings
+from koord.scheduler.plugins.profile import default_profile
 from tests.scheduler.clusters import GIB, Bed, requests
 
 RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
@@ -62,11 +66,17 @@ def topology(
 
 
 class NumaBed(Bed):
-    """An engine on the shipped profile and NodeNUMAResource."""
+    """An engine on the shipped profile, with these settings of NodeNUMAResource."""
 
     def __init__(self, settings: NUMASettings | None = None) -> None:
+        self.cluster = Cluster()
+        self.coscheduling = Coscheduling()
         self.plugin = NodeNUMAResource(settings)
-        super().__init__(extra=[self.plugin])
+        shipped = default_profile(self.coscheduling, disabled=frozenset((self.plugin.name,)))
+        weights = {plugin.name: weight for plugin, weight in shipped.scores}
+        self.profile = Profile((*shipped.plugins, self.plugin), weights)
+        self.engine = Engine(self.cluster, self.profile)
+        self.catalogue = Catalogue(self.cluster, self.profile)
         self._number = 0
 
     def machine(

@@ -1,44 +1,18 @@
 """CPUs of one's own through the service: what is written with the binding, and what another scheduler has."""
 
 import json
-from collections.abc import Iterator
-from typing import ClassVar
 
 import msgspec
-import pytest
 
 from koord.kube.resources import NODE_RESOURCE_TOPOLOGIES
 from koord.ledger.client import Ledger
 from koord.ledger.model import ClaimRequest, Member, Slot
-from koord.scheduler.plugins.nodenumaresource.plugin import NodeNUMAResource
 from koord.scheduler.queueing.queue import QueueSettings
-from koord.scheduler.settings import PluginSettings, SchedulerSettings
+from koord.scheduler.settings import SchedulerSettings
 from tests.scheduler.numa.machines import LSR, RESOURCE_SPEC, RESOURCE_STATUS, B, topology, zones
 from tests.scheduler.outside import Outside, outside, scheduler, until
 
-SETTINGS = SchedulerSettings(
-    queue=QueueSettings(initial_backoff_s=0.1, max_backoff_s=0.3), plugins=PluginSettings(extra={"NUMA": {}})
-)
-
-
-class Extra(NodeNUMAResource):
-    """The plugin beside the profile that ships."""
-
-    name: ClassVar[str] = "NUMA"
-
-
-class Point:
-    name = "NUMA"
-
-    @staticmethod
-    def load() -> object:
-        return lambda settings: Extra()
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("koord.scheduler.plugins.profile.entry_points", lambda group: [Point()])
-    yield
+SETTINGS = SchedulerSettings(queue=QueueSettings(initial_backoff_s=0.1, max_backoff_s=0.3))
 
 
 async def machine(world: Outside, name: str) -> None:
