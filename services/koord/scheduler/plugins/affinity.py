@@ -22,6 +22,7 @@ from koord.scheduler.framework.contract import (
     Terms,
 )
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.plugins.rows import takes_now
 
 NAME_FIELD = "metadata.name"
 MISMATCH = "node(s) didn't match Pod's node affinity/selector"
@@ -71,6 +72,14 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
         if added is not None:
             self._enforced = _required(added)
             self._added = _preferred(added)
+
+    def attach(self, cluster: Cluster) -> None:
+        """Keeps the cluster for its hint."""
+        self._cluster = cluster
+
+    def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
+        """Whether the node that it is about is selected now."""
+        return takes_now(self, self._cluster, template, subject)
 
     # PreFilter ------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from koord.scheduler.engine.resources import CPU, FIRST, MEMORY, NOWHERE, PODS
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import FilterPlugin, Reason, ScorePlugin, Template, Terms
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.plugins.rows import node_of, takes_now
 
 NATIVE = ("cpu", "memory")
 MAX_SCORE = 100.0
@@ -106,9 +107,26 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
 
     def __init__(self, settings: FitSettings | None = None) -> None:
         self.settings = settings or FitSettings()
+        self._ignores = bool(self.settings.ignored_resources or self.settings.ignored_groups)
         self._curve: Floats | None = None
         if self.settings.strategy == "RequestedToCapacityRatio":
             self._curve = curve(self.settings.shape)
+
+    def attach(self, cluster: Cluster) -> None:
+        """Keeps the cluster for its hint."""
+        self._cluster = cluster
+
+    def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
+        """Whether the node that it is about has room for the pod now."""
+        name = node_of(subject)
+        if name is None or template.footprint.unlisted or self._ignores:
+            return takes_now(self, self._cluster, template, subject)
+        row = self._cluster.index.find(name)
+        if row is None:
+            return False
+        wanted = template.footprint.vector[FIRST:]
+        free = self._cluster.usage[FIRST : FIRST + len(wanted), row]
+        return bool(((free >= wanted) | (wanted == 0.0)).all())
 
     # Filter ---------------------------------------------------------------------------------------------------------
 
@@ -118,7 +136,7 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
         numbers = np.flatnonzero(vector[FIRST:]).tolist()
         needs = [(n, cluster.resources[n], float(vector[FIRST + n])) for n in numbers]
         names: Iterable[str] = unlisted
-        if self.settings.ignored_resources or self.settings.ignored_groups:
+        if self._ignores:
             needs = [need for need in needs if not self._ignored(need[1])]
             names = [name for name in unlisted if not self._ignored(name)]
         if unlisted:

@@ -6,7 +6,7 @@ import numpy as np
 
 from koord.columns.matrix import Bools
 from koord.kube.nodes import NO_SCHEDULE, UNSCHEDULABLE_TAINT
-from koord.scheduler.engine.cluster import Cluster, Taint
+from koord.scheduler.engine.cluster import Cluster, NodeInfo, Taint
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import FilterPlugin, Locality, Reason, Template, Terms
 from koord.scheduler.framework.events import ClusterEvent
@@ -19,6 +19,10 @@ class NodeUnschedulable(FilterPlugin):
     name: ClassVar[str] = "NodeUnschedulable"
     events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT))
     filter_locality: ClassVar[Locality] = "node"
+
+    def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
+        """Whether the node is open now."""
+        return not isinstance(subject, NodeInfo) or not subject.unschedulable
 
     def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """None for a pod that tolerates cordoned nodes."""
@@ -42,6 +46,10 @@ class NodeName(FilterPlugin):
     name: ClassVar[str] = "NodeName"
     events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.NODE_ADD,))
     filter_locality: ClassVar[Locality] = "node"
+
+    def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
+        """Whether it is the node that the pod names."""
+        return not isinstance(subject, NodeInfo) or subject.name == template.spec.node_name
 
     def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """The name, if any."""

@@ -1,5 +1,6 @@
 """TaintToleration: taints keep pods off, or make a node less liked. Spec 10 section 3.15."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
@@ -8,7 +9,7 @@ import numpy as np
 from koord.columns.matrix import Bools, Floats
 from koord.kube.nodes import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE
 from koord.kube.pods import Toleration
-from koord.scheduler.engine.cluster import Cluster, Taint
+from koord.scheduler.engine.cluster import Cluster, NodeInfo, Taint
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import FilterPlugin, Locality, Reason, ScorePlugin, Template, Terms
 from koord.scheduler.framework.events import ClusterEvent
@@ -32,6 +33,14 @@ def tolerated(toleration: Toleration, taint: Taint) -> bool:
     return operator == "Equal" and bool(toleration.key) and toleration.value == taint.value
 
 
+def _accepted(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> bool:
+    """Whether every taint that keeps pods off is tolerated."""
+    return all(
+        taint.effect not in (NO_SCHEDULE, NO_EXECUTE) or any(tolerated(each, taint) for each in tolerations)
+        for taint in taints
+    )
+
+
 class TaintToleration(FilterPlugin, ScorePlugin):
     """Filter: no untolerated NoSchedule or NoExecute taint. Score: few untolerated PreferNoSchedule ones."""
 
@@ -41,6 +50,10 @@ class TaintToleration(FilterPlugin, ScorePlugin):
     score_locality: ClassVar[Locality] = "node"
     normalized: ClassVar[bool] = True
 
+    def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
+        """Whether the pod tolerates the node as it is now."""
+        return not isinstance(subject, NodeInfo) or _accepted(subject.taints, template.spec.tolerations)
+
     def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """The tolerations."""
         return TolerationTerms(tuple(template.spec.tolerations))
@@ -48,13 +61,7 @@ class TaintToleration(FilterPlugin, ScorePlugin):
     def filter(self, terms: Terms, window: Window) -> Bools:
         """One look per distinct set of taints, then a lookup per row."""
         assert isinstance(terms, TolerationTerms)
-        accepts = [
-            all(
-                taint.effect not in (NO_SCHEDULE, NO_EXECUTE) or any(tolerated(t, taint) for t in terms.tolerations)
-                for taint in taints
-            )
-            for taints in window.cluster.taints
-        ]
+        accepts = [_accepted(taints, terms.tolerations) for taints in window.cluster.taints]
         return np.array(accepts, dtype=np.bool_)[window.cluster.taint_codes[window.rows]]
 
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
-import numpy as np
 
 from koord.columns.matrix import Bools, Floats
 from koord.kube.nodemetrics import NodeMetric
@@ -37,6 +36,7 @@ from koord.scheduler.plugins.loadaware.load import Expected
 from koord.scheduler.plugins.loadaware.report import read
 from koord.scheduler.plugins.loadaware.score import Rating
 from koord.scheduler.plugins.loadaware.vectors import resources_of, vector
+from koord.scheduler.plugins.rows import takes_now
 
 EXPIRED = "node(s) nodeMetric expired"
 MOST_ESTIMATES = 4096
@@ -55,6 +55,7 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
     """Refuses nodes that are used above their thresholds, rates the others by what is left."""
 
     name: ClassVar[str] = "LoadAwareScheduling"
+    monotone: ClassVar[bool] = True
     pod_keys: ClassVar[tuple[str, ...]] = (qos.QOS_CLASS, qos.PRIORITY_CLASS, *estimating.KEYS)
     node_keys: ClassVar[tuple[str, ...]] = (limiting.USAGE_THRESHOLDS, RAW_ALLOCATABLE)
     events: ClassVar[frozenset[ClusterEvent]] = NODE_METRIC_EVENTS | {
@@ -131,19 +132,7 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
 
     def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
         """Whether the node that it is about takes the pod now."""
-        terms = self.filter_terms(template, self._cluster)
-        if isinstance(subject, NodeMetric):
-            name = subject.metadata.name
-        elif isinstance(subject, AssignedPod):
-            name = subject.node
-        elif isinstance(subject, NodeInfo):
-            name = subject.name
-        else:
-            return True
-        row = self._cluster.index.find(name)
-        if terms is None or row is None:
-            return terms is None
-        return bool(self.filter(terms, Window.some(self._cluster, np.array([row], dtype=np.int64)))[0])
+        return takes_now(self, self._cluster, template, subject)
 
     # Score ----------------------------------------------------------------------------------------------------------
 
