@@ -270,7 +270,6 @@ def test_nodes_without_cpus_to_bind_are_left_out() -> None:
         ({POLICY_LABEL: "Tight"}, {}, f"{POLICY_LABEL}: must be one of None, BestEffort, Restricted, SingleNUMANode"),
         ({BIND_LABEL: "All"}, {}, f'{BIND_LABEL}: must be None, FullPCPUsOnly or SpreadByPCPUs, got "All"'),
         ({}, {RATIO: '{"cpu":"x"}'}, f"{RATIO}: Expected `float`, got `str`"),
-        ({}, {"node.koordinator.sh/reservation": '{"reservedCPUs":"x"}'}, "reservation: reservedCPUs: CPU list"),
         ({}, {"node.koordinator.sh/system-qos-resource": "{"}, "system-qos-resource: Input data was truncated"),
     ],
 )
@@ -280,8 +279,16 @@ def test_what_is_not_valid_of_a_node_is_told(labels: dict[str, str], annotations
     change = bed.engine.set_node(info(labels=labels, annotations=annotations))
     [problem] = change.problems
     assert says in problem
-    if "reservation" in says:
-        assert bed.plugin.books.state("n").layout.reserved == 0b11, "the last good one stands"
+
+
+def test_of_reserved_cpus_the_last_good_ones_stand() -> None:
+    bed = NumaBed()
+    key = "node.koordinator.sh/reservation"
+    bed.machine("n", B, annotations={key: '{"reservedCPUs":"0-1"}'})
+    bed.engine.set_node(info(annotations={key: '{"reservedCPUs":"x"}'}))
+    assert bed.plugin.books.state("n").layout.reserved == 0b11
+    bed.engine.set_node(info())
+    assert bed.plugin.books.state("n").layout.reserved == 0
 
 
 def test_a_ratio_that_cannot_be_read_closes_the_node() -> None:

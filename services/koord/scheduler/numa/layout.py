@@ -128,7 +128,7 @@ def read_topology(nrt: NodeResourceTopology) -> Reported:
 
 def read_node(labels: Mapping[str, str], annotations: Mapping[str, str], before: Marked | None = None) -> Marked:
     """What the Node says. What is not valid is in ``problems`` (key, text, rule); of reserved CPUs that cannot be read
-    those of ``before`` stand."""
+    those of ``before`` stand. A bad reservation is told by who trims the allocatable (``transformers.nodes``)."""
     problems: list[str] = []
     bind = labels.get(CPU_BIND_POLICY, "")
     if bind not in _BIND:
@@ -155,7 +155,8 @@ def read_node(labels: Mapping[str, str], annotations: Mapping[str, str], before:
         try:
             reserved |= reader(annotations)
         except ValueError as error:
-            problems.append(str(error))
+            if reader is system_cpus:
+                problems.append(str(error))
             reserved |= before.reserved if before is not None else 0
     return Marked(_BIND.get(bind, ""), strategy, policy, policy_set, ratios, reserved, tuple(problems))
 
