@@ -229,6 +229,7 @@ def test_a_hint_that_cannot_be_read_says_so() -> None:
         assert isinstance(outcome, Diagnosis)
         assert outcome.message.startswith(f"0/3 nodes are available: {HINT}: ")
         assert not outcome.error
+        assert not outcome.resolvable
         assert outcome.plugins == {"SchedulingHint"}
 
 

@@ -62,6 +62,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
 
     name: ClassVar[str] = "NodeAffinity"
     events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL))
+    prefilter_resolvable: ClassVar[bool] = False
     filter_locality: ClassVar[Locality] = "node"
     score_locality: ClassVar[Locality] = "node"
     normalized: ClassVar[bool] = True

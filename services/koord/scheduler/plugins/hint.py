@@ -30,6 +30,7 @@ class SchedulingHint(PreFilterPlugin, PreferPlugin):
 
     name: ClassVar[str] = "SchedulingHint"
     pod_keys: ClassVar[tuple[str, ...]] = (HINT, LEGACY_HINT)
+    prefilter_resolvable: ClassVar[bool] = False
 
     def __init__(self, args: SchedulingHintArgs | None = None) -> None:
         self._most = (args or SchedulingHintArgs()).max_hint_nodes
