@@ -75,3 +75,18 @@ async def test_spread_over_zones_required_and_by_default(nats_url: str, redis_ur
                 await world.pod(f"s{number}", labels={"app": "api"})
             await until(lambda: all(world.node_of(f"s{n}") for n in range(4)), "bound")
             assert {world.node_of(f"s{n}") for n in range(4)} == {"n0", "n1", "n2", "n3"}
+
+
+async def test_replicas_do_not_put_pods_together_that_repel_each_other(
+    nats_url: str, redis_url: str, cluster: str
+) -> None:
+    async with outside(nats_url, redis_url, cluster) as world:
+        for number in range(24):
+            await world.node(f"n{number}", labels={HOSTNAME: f"n{number}"})
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, FAST) as one, scheduler(nats_url, redis_url, cluster, FAST):
+            await until(lambda: one._share.replicas == 2, "they know of each other")
+            for number in range(24):
+                await world.pod(f"p{number}", labels={"app": "web"}, affinity=_far())
+            await until(lambda: len(world.bound) == 24, "all bound")
+            assert len(set(world.bound.values())) == 24

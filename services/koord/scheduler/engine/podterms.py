@@ -44,7 +44,7 @@ class CarriedTerms:
         self._loose: dict[TermKey, CarriedTerm] = {}
         self._numbers = 0
         self._parsed: dict[tuple[int, str, tuple[str | None, ...]], tuple[Affinity, PodTerms]] = {}
-        self._most = 256
+        self._most = 4096
 
     def __len__(self) -> int:
         return len(self._terms)
