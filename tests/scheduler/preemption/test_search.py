@@ -6,8 +6,10 @@ import pytest
 
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Placed
+from koord.scheduler.engine.resources import Resources
 from koord.scheduler.preemption.candidates import Candidate, cheapest, wanted
 from koord.scheduler.preemption.search import NEVER, TERMINATING
+from tests.scheduler.clusters import pod_view
 from tests.scheduler.preemption.beds import Crowd
 
 
@@ -376,3 +378,23 @@ def test_pods_that_change_on_their_node_are_seen_as_they_are(ports: tuple[int, .
     crowd.budget("x", 0, {"app": "x"})
     crowd.running("planned", "n", 1, labels={"app": "x"})
     assert victims(crowd.search.find(pod)) == ["r"]
+
+
+def test_resources_without_a_column_are_tried_for_real() -> None:
+    crowd = Crowd()
+    crowd.cluster.resources = Resources(most=len(crowd.cluster.resources))
+    crowd.node("n", cpu=4000, more={"example.com/rare": 2})
+    crowd.node("m", cpu=4000)
+    assert crowd.cluster.resources.find("example.com/rare") is None
+    rare: dict[str, Any] = {"resources": {"requests": {"cpu": "1", "memory": "1Gi", "example.com/rare": "2"}}}
+    spec = {"containers": [{"name": "main", **rare}]}
+    crowd.running("other", "n", 0)
+    holder = crowd.catalogue.assigned(pod_view("holder", {**spec, "priority": 5}), "n")
+    crowd.engine.count(holder)
+    pod = crowd.catalogue.pod(pod_view("p", {**spec, "priority": 10}))
+    assert isinstance(crowd.engine.place_one(pod), Diagnosis)
+    assert victims(crowd.search.find(pod)) == ["holder"]
+    assert crowd.search.find(crowd.catalogue.pod(pod_view("low", {**spec, "priority": 1}))) == (
+        "preemption: 0/2 nodes are available: 1 Insufficient example.com/rare, "
+        "1 Preemption is not helpful for scheduling."
+    )

@@ -13,6 +13,7 @@ from koord.columns.matrix import Floats, Ints
 from koord.scheduler.engine.books import Books
 from koord.scheduler.engine.classes import Program
 from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.resources import Footprint
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import (
     AssignedPod,
@@ -96,9 +97,9 @@ def keeps_books(plugin: FilterPlugin) -> bool:
     return plugin.filter_locality == "cluster" or isinstance(plugin, AssignPlugin | ReservePlugin)
 
 
-def amounts_only(program: Program) -> bool:
-    """Whether amounts and node objects alone decide where a pod of the class may go."""
-    return not any(keeps_books(plugin) for plugin, _ in program.steps)
+def amounts_only(program: Program, footprint: Footprint) -> bool:
+    """Whether node objects and amounts that have a column alone decide where a pod of the class may go."""
+    return not footprint.unlisted and not any(keeps_books(plugin) for plugin, _ in program.steps)
 
 
 def taken(cluster: Cluster, rows: Ints, pods: Sequence[Sequence[AssignedPod]]) -> Floats:
@@ -130,13 +131,13 @@ def beside(books: Books, rivals: Sequence[AssignedPod]) -> Iterator[None]:
             books.uncount(pod.ref.uid)
 
 
-def fits(books: Books, program: Program, row: int, rivals: Sequence[AssignedPod] = ()) -> bool:
+def fits(books: Books, program: Program, footprint: Footprint, row: int, rivals: Sequence[AssignedPod] = ()) -> bool:
     """Whether a pod of the class passes all filters on a row, also beside its ``rivals``. PluginError: one raised."""
     if not _passes(program, Window.some(books.cluster, np.array([row]))):
         return False
     if not rivals:
         return True
-    if amounts_only(program):
+    if amounts_only(program, footprint):
         rows = np.array([row])
         change = -taken(books.cluster, rows, [[pod for pod in rivals if books.counted(pod.ref.uid) is None]])
         return _passes(program, window_with(books.cluster, rows, change))

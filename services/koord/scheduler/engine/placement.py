@@ -153,7 +153,7 @@ class Engine(Books):
         refused: list[Refusal] = []
         rivals = self.nominated.rivals(pod.uid, pod.priority) if self.nominated else {}
         for row, key in self._choices(pod, program):
-            if row in rivals and not fits(self, program, row, rivals[row]):
+            if row in rivals and not fits(self, program, pod.class_.template.footprint, row, rivals[row]):
                 refused += self._kept_for(program, row, rivals[row])
                 continue
             given = self._reservations.give(steps, pod.ref, row) if steps else _NONE_GIVEN

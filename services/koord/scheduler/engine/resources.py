@@ -77,6 +77,8 @@ class Resources:
         self._columns = RowIndex()
         for name in _ALWAYS:
             self._columns.add(name)
+        self.version = 0
+        """Another number whenever names got or lost a column: what is kept of vectors is void then."""
         self._most = most
         self._offered: dict[str, int] = {}
         self._footprints: WeakSet[Footprint] = WeakSet()
@@ -117,6 +119,7 @@ class Resources:
             self._offered[name] = before + 1
             if name not in self._columns and len(self._columns) < self._most:
                 self._columns.add(name)
+                self.version += 1
                 listed[name] = before
         return listed
 
@@ -143,6 +146,7 @@ class Resources:
             if name in _ALWAYS:
                 continue
             number = self._columns.remove(name)
+            self.version += 1
             if number is not None:
                 freed.append(number)
                 for footprint in self._footprints:

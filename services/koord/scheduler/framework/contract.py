@@ -184,8 +184,13 @@ class PreFilterPlugin(Plugin):
 
 
 class FilterPlugin(Plugin):
-    """Says which rows can take a pod of the class."""
+    """Says which rows can take a pod of the class.
 
+    ``monotone``: taking pods off a row never makes the row refuse, whatever else the plugin knows of pods; so
+    preemption need not try it pod by pod where it passes as it is.
+    """
+
+    monotone: ClassVar[bool] = False
     filter_locality: ClassVar[Locality] = "usage"
 
     @abc.abstractmethod

@@ -42,6 +42,7 @@ class NodePorts(FilterPlugin, AssignPlugin, NodePlugin):
     """
 
     name: ClassVar[str] = "NodePorts"
+    monotone: ClassVar[bool] = True
     events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD))
 
     def __init__(self) -> None:

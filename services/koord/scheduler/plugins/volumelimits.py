@@ -64,6 +64,7 @@ class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
     nothing has to be looked ahead."""
 
     name: ClassVar[str] = "NodeVolumeLimits"
+    monotone: ClassVar[bool] = True
     events: ClassVar[frozenset[ClusterEvent]] = frozenset(
         (
             ClusterEvent.NODE_ADD,

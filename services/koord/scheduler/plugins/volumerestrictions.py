@@ -47,6 +47,7 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugi
     """Counts the pods with a node that use a claim, and keeps which disks are at which node."""
 
     name: ClassVar[str] = "VolumeRestrictions"
+    monotone: ClassVar[bool] = True
     events: ClassVar[frozenset[ClusterEvent]] = frozenset(
         (ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD, ClusterEvent.PVC_ADD, ClusterEvent.PVC_UPDATE)
     )

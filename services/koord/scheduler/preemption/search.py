@@ -11,7 +11,7 @@ while every candidate breaks a disruption budget.
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from koord.scheduler.engine.diagnosis import fit_error
 from koord.scheduler.engine.fewrows import rows_of
 from koord.scheduler.engine.nominated import (
     Rivals,
-    amounts_only,
     beside,
     first_reasons,
     fits,
@@ -34,7 +33,7 @@ from koord.scheduler.engine.placement import Engine, PodInfo
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import AssignedPod, FilterPlugin, PluginError, Terms
 from koord.scheduler.preemption.budgets import Budgets
-from koord.scheduler.preemption.candidates import Candidate, cheapest, wanted
+from koord.scheduler.preemption.candidates import Candidate, cheapest, costs, wanted
 from koord.scheduler.preemption.standing import Standing
 
 PREFIX = "preemption: "
@@ -76,7 +75,7 @@ class Search:
         program = pod.class_.compiled(self._engine.cluster, self._engine.verdicts)
         if self._engine.prefiltered(program) is not None:
             return self._message(Counter(), 0)
-        attempt = _Attempt(self._engine, program, self._nominated.rivals(pod.uid, pod.priority))
+        attempt = _Attempt(self._engine, program, pod, self._nominated.rivals(pod.uid, pod.priority))
         rows = attempt.possible()
         node = self._nominated.node_of(pod.uid)
         if node and self._waits(node, rows, pod.priority):
@@ -86,19 +85,12 @@ class Search:
         enough = wanted(len(rows), self._percentage, self._absolute)
         rows = np.roll(rows, -self._chance.randrange(len(rows)))
         self._standing.refresh()
-        fits, removed = self._screen(attempt, rows, pod.priority)
-        found: list[Candidate] = []
-        sound = False
-        for candidate in self._candidates(attempt, rows[fits], pod.priority, enough):
-            found.append(candidate)
-            sound = sound or not candidate.violating
-            if len(found) >= enough and sound:
-                break
-        if found:
-            return cheapest(found)
-        return self._message(
-            attempt.texts(rows, fits, removed, self._standing.counts(pod.priority, rows) > 0), len(rows)
-        )
+        gain = self._standing.gain(pod.priority, rows)
+        change = gain - attempt.rivals_take(rows)
+        victims = self._standing.counts(pod.priority, rows, gain) > 0
+        fits = victims & attempt.passes(attempt.by_amounts, window_with(self._engine.cluster, rows, change))
+        best = self._best(attempt, rows[fits], pod.priority, enough)
+        return best or self._message(attempt.texts(rows, fits, change, victims), len(rows))
 
     def _message(self, texts: Counter[str], tried: int) -> str:
         total = len(self._engine.cluster)
@@ -112,70 +104,84 @@ class Search:
             return False
         return any(pod.terminating and pod.priority < priority for pod in self._engine.pods_on(node))
 
-    def _screen(self, attempt: "_Attempt", rows: Ints, priority: int) -> tuple[Bools, Floats]:
-        """Rows with lower pods that could do without all of them, by amounts; and what they gain, rivals taken off."""
-        change = self._standing.gain(priority, rows) - attempt.rivals_take(rows)
-        fits = attempt.passes(attempt.by_amounts, window_with(self._engine.cluster, rows, change))
-        return fits & (self._standing.counts(priority, rows) > 0), change
-
-    def _candidates(self, attempt: "_Attempt", rows: Ints, priority: int, enough: int) -> Iterator[Candidate]:
-        if not amounts_only(attempt.program):
-            for row in rows.tolist():
-                candidate = self._tried(attempt, row, priority)
-                if candidate is not None:
-                    yield candidate
-            return
-        start = 0
-        while start < len(rows):
-            some = rows[start : start + enough]
+    def _best(self, attempt: "_Attempt", rows: Ints, priority: int, enough: int) -> Candidate | None:
+        """The cheapest of about ``enough`` candidates among ``rows``, looked for in their order."""
+        found: list[Candidate] = []
+        count, sound, start = 0, False, 0
+        while start < len(rows) and (count < enough or not sound):
+            some = rows[start : start + max(enough - count, 1)]
             most = max(len(self._standing.on(row).pods) for row in some.tolist())
             some = some[: max(1, _CELLS // max(1, most * len(self._engine.cluster.usage)))]
             start += len(some)
-            yield from self._judged(attempt, some, priority)
+            at_once = attempt.judged_by_amounts(some)
+            if at_once.any():
+                candidates, one, unbroken = self._judged(attempt, some[at_once], priority)
+                count += candidates
+                sound = sound or unbroken
+                found += [] if one is None else [one]
+            for row in some[~at_once].tolist():
+                one = self._tried(attempt, row, priority)
+                if one is not None:
+                    count += 1
+                    sound = sound or not one.violating
+                    found.append(one)
+        return cheapest(found) if found else None
 
     # All rows at once -----------------------------------------------------------------------------------------------
 
-    def _judged(self, attempt: "_Attempt", rows: Ints, priority: int) -> Iterator[Candidate]:
-        """Candidates among ``rows`` where amounts decide."""
-        cluster = self._engine.cluster
-        pods: list[list[AssignedPod]] = []
-        flags: list[list[bool]] = []
-        lengths = np.zeros(len(rows), dtype=np.int64)
-        orders: list[tuple[Floats, list[int]]] = []
-        for index, row in enumerate(rows.tolist()):
-            on = self._standing.on(row)
-            first = on.below(priority)
-            lower = on.pods[first:]
-            beyond = self._budgets.violated(lower)
-            order = _violating_first(beyond)
-            pods.append(lower)
-            flags.append(beyond)
-            lengths[index] = len(lower)
-            orders.append((on.vectors[first:], order))
-        depth = int(lengths.max(initial=0))
-        amounts: Floats = np.zeros((len(rows), depth, len(cluster.usage)))
-        for index, (vectors, order) in enumerate(orders):
-            amounts[index, : len(order)] = vectors[order] if any(flags[index]) else vectors
+    def _judged(self, attempt: "_Attempt", rows: Ints, priority: int) -> tuple[int, Candidate | None, bool]:
+        """Of ``rows``, where amounts decide: how many are candidates, the cheapest, whether any breaks no budget."""
+        cluster, count = self._engine.cluster, len(rows)
+        on = [self._standing.on(row) for row in rows.tolist()]
+        first = [pods.below(priority) for pods in on]
+        lengths: Ints = np.array([len(pods.pods) for pods in on]) - np.array(first)
+        depth = int(lengths.max())
+        # Where each pod stands in its row, in the order in which they are given back.
+        at_row: Ints = np.repeat(np.arange(count), lengths)
+        at: Ints = np.arange(len(at_row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        beyond: Bools = np.zeros((count, depth), dtype=np.bool_)
+        orders: dict[int, list[int]] = {}
+        if self._budgets:
+            for index, (pods, begin) in enumerate(zip(on, first, strict=True)):
+                flags = self._budgets.violated(pods.pods[begin:])
+                if any(flags):
+                    order = orders[index] = _violating_first(flags)
+                    beyond[index, : sum(flags)] = True
+                    back = np.argsort(order)
+                    at[at_row == index] = back
+        amounts: Floats = np.zeros((count, depth, len(cluster.usage)))
+        amounts[at_row, at] = np.concatenate([pods.vectors[begin:] for pods, begin in zip(on, first, strict=True)])
+        there: Bools = np.zeros((count, depth), dtype=np.bool_)
+        there[at_row, at] = True
         free = cluster.usage.take(rows, axis=1) + amounts.sum(axis=1).T - attempt.rivals_take(rows)
         allocatable = cluster.allocatable.take(rows, axis=1)
-        steps = [step for step in attempt.program.steps if step[0].filter_locality != "node"]
-        fits = attempt.passes(steps, Window(cluster, rows, len(rows), free, allocatable))
+        steps = attempt.amounts_steps
+        fits = attempt.passes(steps, Window(cluster, rows, count, free, allocatable))
         if not fits.all():  # the screen promised more than there is
             short = ~fits
             kept = Window(cluster, rows[short], int(short.sum()), free[:, short], allocatable[:, short])
             attempt.remember(rows[short], kept)
-        stays: Bools = np.zeros((depth, len(rows)), dtype=np.bool_)
+        gone = there & fits[:, None]
         for level in range(depth):
             with_it = free - amounts[:, level].T
-            stay = attempt.passes(steps, Window(cluster, rows, len(rows), with_it, allocatable)) & (level < lengths)
-            free = np.where(stay, with_it, free)
-            stays[level] = stay
-        for index in np.flatnonzero(fits).tolist():
-            order = orders[index][1]
-            gone = {order[level] for level in range(len(order)) if not stays[level, index]}
-            candidate = _candidate(cluster.index.name(int(rows[index])), pods[index], flags[index], gone)
-            if candidate is not None:
-                yield candidate
+            stays = attempt.passes(steps, Window(cluster, rows, count, with_it, allocatable)) & there[:, level]
+            free = np.where(stays, with_it, free)
+            gone[:, level] &= ~stays
+        able = np.flatnonzero(gone.any(axis=1))
+        if not len(able):
+            return 0, None, False
+        priorities: Ints = np.zeros((count, depth), dtype=np.int64)
+        priorities[at_row, at] = np.concatenate([p.priorities[begin:] for p, begin in zip(on, first, strict=True)])
+        starts: Floats = np.zeros((count, depth))
+        starts[at_row, at] = np.concatenate([p.starts[begin:] for p, begin in zip(on, first, strict=True)])
+        ranked = able[costs(gone[able], priorities[able], starts[able], beyond[able])]
+        best = int(ranked[0])
+        pods, begin = on[best], first[best]
+        order = orders.get(best, list(range(int(lengths[best]))))
+        indices = {order[level] for level in np.flatnonzero(gone[best]).tolist()}
+        flags = self._budgets.violated(pods.pods[begin:])
+        one = _candidate(cluster.index.name(int(rows[best])), pods.pods[begin:], flags, indices)
+        return len(able), one, bool((~(gone & beyond)[able].any(axis=1)).any())
 
     # One row for real -----------------------------------------------------------------------------------------------
 
@@ -222,10 +228,17 @@ def _candidate(
 class _Attempt:
     """What is asked again and again while one pod's victims are looked for."""
 
-    def __init__(self, engine: Engine, program: Program, rivals: Rivals) -> None:
+    def __init__(self, engine: Engine, program: Program, pod: PodInfo, rivals: Rivals) -> None:
         self._engine = engine
         self.program = program
-        self.by_amounts = [step for step in program.steps if not keeps_books(step[0])]
+        self._footprint = pod.class_.template.footprint
+        # What has no column is not in a window that is made up.
+        local = "node" if self._footprint.unlisted else ""
+        self.by_amounts = [
+            step for step in program.steps if not keeps_books(step[0]) and step[0].filter_locality.startswith(local)
+        ]
+        self.amounts_steps = [step for step in self.by_amounts if step[0].filter_locality != "node"]
+        self._by_books = [step for step in program.steps if step not in self.by_amounts]
         self._rivals = rivals
         self._refused: dict[int, list[str]] = {}
 
@@ -255,6 +268,16 @@ class _Attempt:
         found: Ints = numbers[alive & ~never & (~left | kept)]
         return found
 
+    def judged_by_amounts(self, rows: Ints) -> Bools:
+        """Rows where amounts alone decide who has to go: whatever keeps books lets the pod in as it is, and would
+        with fewer pods, too."""
+        if not self._by_books:
+            return np.ones(len(rows), dtype=np.bool_)
+        if self._footprint.unlisted or not all(plugin.monotone for plugin, _ in self._by_books):
+            return np.zeros(len(rows), dtype=np.bool_)
+        alone: Bools = np.array([row not in self._rivals for row in rows.tolist()])
+        return alone & self.passes(self._by_books, Window.some(self._engine.cluster, rows))
+
     def rivals_take(self, rows: Ints) -> Floats | float:
         """What pods that are nominated to ``rows`` and not to be overtaken take there."""
         if not self._rivals:
@@ -273,7 +296,7 @@ class _Attempt:
 
     def fits(self, row: int) -> bool:
         """Whether the pod fits on a row as the books are, also with those who are nominated there."""
-        return fits(self._engine, self.program, row, self._rivals.get(row, ()))
+        return fits(self._engine, self.program, self._footprint, row, self._rivals.get(row, ()))
 
     def refused(self, row: int) -> None:
         """Remember why a row refuses as the books are now."""

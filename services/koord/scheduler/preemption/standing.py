@@ -5,49 +5,39 @@ finds a place. Amounts are summed per level of priority; with more than :data:`M
 neighbours share a level, and :meth:`gain` is then an upper bound: a first screen, never the last word.
 """
 
+from bisect import bisect_right
+
 import numpy as np
 
 from koord.columns.matrix import Floats, Ints
 from koord.scheduler.engine.books import Books
 from koord.scheduler.engine.resources import FIRST, PODS, Footprint
 from koord.scheduler.framework.contract import AssignedPod
-from koord.scheduler.preemption.candidates import importance
+from koord.scheduler.preemption.candidates import importance, started
 
 MOST_LEVELS = 32
+_FEW = 64
 
 
 class RowPods:
-    """The pods of one row that may be victims, most important first; ``vectors[i]`` is what the i-th takes."""
+    """The pods of one row that may be victims, most important first, with their priorities, starts (infinite: not yet)
+    and what they take; the last of it as ``vectors[i]``."""
 
-    __slots__ = ("_starts", "_version", "pods", "vectors")
+    __slots__ = ("_falling", "pods", "priorities", "starts", "vectors")
 
     def __init__(self, pods: list[AssignedPod], fields: int) -> None:
         self.pods = sorted(pods, key=importance)
-        self._version = self._versions()
         self.vectors: Floats = np.zeros((len(pods), fields))
         for index, pod in enumerate(self.pods):
             vector = pod.footprint.vector
             self.vectors[index, : len(vector)] = vector
-        self._starts = [-pod.priority for pod in self.pods]
-
-    @property
-    def current(self) -> bool:
-        """Whether no resource of theirs gained or lost its column since."""
-        return self._version == self._versions()
-
-    def _versions(self) -> int:
-        return sum(pod.footprint.version for pod in self.pods)
+        self.priorities: Ints = np.array([pod.priority for pod in self.pods], dtype=np.int64)
+        self.starts: Floats = np.array([started(pod) for pod in self.pods])
+        self._falling = [-pod.priority for pod in self.pods]
 
     def below(self, priority: int) -> int:
         """Index of the first pod of less than ``priority``; all after it are, too."""
-        low, high = 0, len(self._starts)
-        while low < high:
-            middle = (low + high) // 2
-            if self._starts[middle] <= -priority:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_right(self._falling, -priority)
 
 
 class Standing:
@@ -56,7 +46,7 @@ class Standing:
     def __init__(self, books: Books) -> None:
         self._books = books
         self._position = self._retold = -1
-        self._fields = 0
+        self._fields = self._columns = 0
         self._capacity = 0
         self._shift = 0
         self._levels: dict[int, Floats] = {}
@@ -65,7 +55,8 @@ class Standing:
     def refresh(self) -> None:
         """Bring everything up to the cluster as it is now."""
         cluster = self._books.cluster
-        same = (self._capacity, self._fields) == (len(cluster.alive), len(cluster.usage))
+        shape = (len(cluster.alive), len(cluster.usage), cluster.resources.version)
+        same = (self._capacity, self._fields, self._columns) == shape
         rows = cluster.journal.since(self._position) if same else None
         retold = self._books.retold.since(self._retold)
         if rows is None or retold is None or len(rows) + len(retold) > 4 * cluster.high:
@@ -89,17 +80,17 @@ class Standing:
                 found += amounts.take(rows, axis=1)
         return found
 
-    def counts(self, priority: int, rows: Ints) -> Floats:
-        """How many pods of less than ``priority`` there are on each row."""
+    def counts(self, priority: int, rows: Ints, gain: Floats) -> Floats:
+        """How many pods of less than ``priority`` there are on each row, of which ``gain`` is what rows gain."""
         if not self._shift:
-            exact: Floats = self.gain(priority, rows)[FIRST + PODS]
+            exact: Floats = gain[FIRST + PODS]
             return exact
         return np.array([len(self.on(row).pods) - self.on(row).below(priority) for row in rows.tolist()], dtype=float)
 
     def on(self, row: int) -> RowPods:
         """The pods of a row."""
         found = self._rows.get(row)
-        if found is None or not found.current:
+        if found is None:
             found = self._rows[row] = RowPods(self._victims(row), self._fields)
         return found
 
@@ -111,6 +102,7 @@ class Standing:
         """From nothing, footprint by footprint: there are few, and many pods of each."""
         cluster = self._books.cluster
         self._capacity, self._fields = len(cluster.alive), len(cluster.usage)
+        self._columns = cluster.resources.version
         self._rows.clear()
         self._levels.clear()
         slots = cluster.pods
@@ -129,6 +121,11 @@ class Standing:
             self._shift += 1
         for (priority, footprint), rows in groups.items():
             vector = footprint.vector
+            if len(rows) < _FEW:
+                amounts = self._level(priority)
+                for row in rows:
+                    amounts[: len(vector), row] += vector
+                continue
             on_row = np.bincount(rows, minlength=self._capacity).astype(np.float64)
             self._level(priority)[: len(vector)] += vector[:, None] * on_row
 
