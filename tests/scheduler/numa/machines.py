@@ -111,6 +111,7 @@ class NumaBed(Bed):
         cpu: str = "",
         memory: str = "",
         name: str = "",
+        priority: int = 0,
         annotations: Mapping[str, str] | None = None,
     ) -> AssignedPod:
         """A pod that was seen bound with these CPUs and amounts."""
@@ -124,7 +125,7 @@ class NumaBed(Bed):
             made[RESOURCE_SPEC] = json.dumps({"preferredCPUExclusivePolicy": exclusive})
         template = self.pod(name, requests(cpu, memory)).class_.template
         ref = PodRef(f"uid-{name}", "default", name, {}, made)
-        pod = AssignedPod(ref, template.spec, template.footprint, node)
+        pod = AssignedPod(ref, template.spec, template.footprint, node, priority)
         self.engine.count(pod)
         assert not self.engine.errors, self.engine.errors
         return pod
