@@ -50,7 +50,7 @@ def judge(pod: Pod, world: World, rules: Rules) -> Verdict:
             by_text[text] += count
         told = ", ".join(sorted(f"{count} {text}" for text, count in by_text.items()))
         return Verdict(text=f"0/{len(nodes)} nodes are available: {told}.", counts=counts)
-    if names is not None and len(names & world.nodes.keys()) == 1:
+    if names is not None and len(names) == 1:
         return Verdict(totals={feasible[0].name: 0})  # there is nothing to choose from, so nobody is asked
     parts = {name: scored(name, pod, feasible, world, rules) for name in rules.plugins if rules.weights.get(name, 1)}
     totals = {

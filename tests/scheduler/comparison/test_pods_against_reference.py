@@ -105,6 +105,11 @@ def kinds(draw: st.DrawFn) -> dict[str, Any]:
     affinity = _present(podAffinity=draw(sides) or None, podAntiAffinity=draw(sides) or None)
     if draw(st.integers(0, 3)) == 0:
         spec["nodeSelector"] = {ZONE: "a"}
+    if draw(st.integers(0, 5)) == 0:
+        names = draw(st.sampled_from((["n1"], ["n0", "n1", "n2"])))
+        fields = [{"key": "metadata.name", "operator": "In", "values": [name]} for name in names]
+        terms = {"nodeSelectorTerms": [{"matchFields": [one]} for one in fields]}
+        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
     if draw(st.integers(0, 1)) and affinity:
         spec["affinity"] = affinity
     if draw(st.integers(0, 1)):
