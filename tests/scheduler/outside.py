@@ -317,10 +317,10 @@ class Outside:
             await self.show(body)
 
     async def _delete(self, deletion: Delete, trace: str) -> None:
-        self.deletions.append(deletion)
         target = deletion.target
         body = self.pods.get(f"{target.namespace}/{target.name}")
         if body is None or body["metadata"]["uid"] != target.uid:
+            self.deletions.append(deletion)
             self._consumer.answer("scheduler", Result(deletion.id, "gone"), trace)
             return
         if self.graceful and body["spec"].get("nodeName"):
@@ -329,6 +329,7 @@ class Outside:
             await self.show(body)
         else:
             await self.delete(target.name, target.namespace)
+        self.deletions.append(deletion)
         self._consumer.answer("scheduler", Result(deletion.id, "done"), trace)
 
     async def _evict(self, evict: Evict, trace: str) -> None:

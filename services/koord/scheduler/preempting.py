@@ -29,6 +29,7 @@ from koord.scheduler.engine.placement import Engine, Placed, PodInfo
 from koord.scheduler.framework.contract import AssignedPod, PluginError, PostFilterPlugin, Preempt
 from koord.scheduler.notices import Notices
 from koord.scheduler.outgoing import Outgoing
+from koord.scheduler.preemption.search import fits_unmasked
 from koord.telemetry.logs import Logger
 
 HELD = "waiting for the preemption for this pod to be finished"
@@ -93,6 +94,11 @@ class Preempting:
             if now < held.until:
                 return _with(diagnosis, HELD)
             self._close(pod.uid)
+        try:
+            if fits_unmasked(self._engine, pod):
+                return msgspec.structs.replace(diagnosis, again=True)
+        except Exception as error:
+            return msgspec.structs.replace(diagnosis, message=str(error), error=True)
         texts: list[str] = []
         for plugin in pod.class_.profile.post_filters:
             try:

@@ -8,7 +8,7 @@ from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Placed
 from koord.scheduler.engine.resources import Resources
 from koord.scheduler.preemption.candidates import Candidate, cheapest, wanted
-from koord.scheduler.preemption.search import NEVER, TERMINATING
+from koord.scheduler.preemption.search import NEVER, TERMINATING, fits_unmasked
 from tests.scheduler.clusters import pod_view
 from tests.scheduler.preemption.beds import Crowd
 
@@ -398,3 +398,26 @@ def test_resources_without_a_column_are_tried_for_real() -> None:
         "preemption: 0/2 nodes are available: 1 Insufficient example.com/rare, "
         "1 Preemption is not helpful for scheduling."
     )
+
+
+def test_what_the_ledger_masks_for_a_moment_is_no_reason_to_preempt() -> None:
+    crowd = Crowd()
+    crowd.node("n", cpu=2000)
+    crowd.node("m", cpu=2000)
+    crowd.running("r", "m", 1, cpu="2")
+    pod = crowd.wanting("p", 10, cpu="2")
+    assert not fits_unmasked(crowd.engine, pod)
+    assert crowd.cluster.correct("n", "cpu", 0)
+    assert isinstance(crowd.engine.place_one(pod), Diagnosis)
+    assert fits_unmasked(crowd.engine, pod)
+    assert not fits_unmasked(crowd.engine, crowd.wanting("large", 10, cpu="3"))
+    named = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["m"]}]}]
+            }
+        }
+    }
+    assert not fits_unmasked(crowd.engine, crowd.wanting("named", 10, cpu="2", affinity=named))
+    crowd.cluster.uncorrect("n")
+    assert not fits_unmasked(crowd.engine, pod)

@@ -355,6 +355,15 @@ class Cluster:
         """Nodes under a correction."""
         return [name for row in self._corrections if (name := self.index.name(row)) is not None]
 
+    def masked(self) -> tuple[Ints, Floats]:
+        """Rows under a correction, and what it took off their free amounts, in the layout of ``usage``."""
+        rows = np.array(list(self._corrections), dtype=np.int64)
+        excess: Floats = np.zeros((len(self._usage.data), len(rows)))
+        for index, fields in enumerate(self._corrections.values()):
+            for field, amount in fields.items():
+                excess[field, index] = amount
+        return rows, excess
+
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _set_allocatable(self, row: int, old: Mapping[str, int], new: Mapping[str, int]) -> None:

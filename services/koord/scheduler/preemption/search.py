@@ -48,6 +48,21 @@ _CELLS = 2_000_000
 Steps = Sequence[tuple[FilterPlugin, Terms]]
 
 
+def fits_unmasked(engine: Engine, pod: PodInfo) -> bool:
+    """Whether the pod only lacks what the ledger says of some node for a moment: nobody has to go for that."""
+    rows, excess = engine.cluster.masked()
+    if not len(rows):
+        return False
+    window = window_with(engine.cluster, rows, excess)
+    ok: Bools = engine.cluster.alive[rows]
+    program = pod.class_.compiled(engine.cluster, engine.verdicts)
+    if program.names is not None:
+        ok &= np.isin(rows, rows_of(engine.cluster, program.names))
+    for plugin, terms in program.steps:
+        ok &= plugin.filter(terms, window)
+    return bool(ok.any())
+
+
 class Search:
     """Looks for victims on the nodes of ``engine``. ``percentage`` and ``absolute``: how many candidates are enough."""
 
