@@ -29,7 +29,6 @@ from koord.contracts.results import MemberResult, Result
 from koord.contracts.state import HEADER
 from koord.contracts.subjects import Subjects
 from koord.kube.resources import (
-    NODE_METRICS,
     NODE_RESOURCE_TOPOLOGIES,
     PODS,
     QUEUE_UNITS,
@@ -188,7 +187,7 @@ def _states(subjects: Subjects) -> list[MessageCase]:
     """
     cases: list[MessageCase] = []
     # No service reads these with the default settings.
-    unread = (NODE_METRICS, NODE_RESOURCE_TOPOLOGIES, *STORAGE)
+    unread = (NODE_RESOURCE_TOPOLOGIES, *STORAGE)
     read = [resource for resource in WATCHED if resource not in unread]
     for resource in read:
         body = json.dumps({"metadata": {"name": "x", "namespace": "fuzz"}, "spec": {}}).encode()
