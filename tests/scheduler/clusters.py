@@ -21,12 +21,20 @@ _decoder = msgspec.json.Decoder(PodView)
 
 
 class Bed:
-    """A cluster with an engine on the shipped profile; ``extra`` plugins take the place of its own of their name."""
+    """A cluster with an engine on the shipped profile less ``disabled``; ``extra`` plugins take the place of its own of
+    their name."""
 
-    def __init__(self, *, seed: str = "", fit: FitSettings | None = None, extra: Sequence[Plugin] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        seed: str = "",
+        fit: FitSettings | None = None,
+        extra: Sequence[Plugin] = (),
+        disabled: frozenset[str] = frozenset(),
+    ) -> None:
         self.cluster = Cluster(seed)
         self.coscheduling = Coscheduling()
-        profile = default_profile(self.coscheduling, fit=fit)
+        profile = default_profile(self.coscheduling, fit=fit, disabled=disabled)
         if extra:
             weights = {plugin.name: weight for plugin, weight in profile.scores}
             names = {plugin.name for plugin in extra}
