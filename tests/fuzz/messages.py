@@ -29,11 +29,9 @@ from koord.contracts.results import MemberResult, Result
 from koord.contracts.state import HEADER
 from koord.contracts.subjects import Subjects
 from koord.kube.resources import (
-    NODE_RESOURCE_TOPOLOGIES,
     PODS,
     QUEUE_UNITS,
     QUEUES,
-    STORAGE,
     WATCHED,
 )
 from tests.fuzz.bending import Bend, bends, bent, broken, collect, places, share
@@ -186,10 +184,7 @@ def _states(subjects: Subjects) -> list[MessageCase]:
     What decodes is believed, by design: only the gateway may write there.
     """
     cases: list[MessageCase] = []
-    # No service reads these with the default settings.
-    unread = (NODE_RESOURCE_TOPOLOGIES, *STORAGE)
-    read = [resource for resource in WATCHED if resource not in unread]
-    for resource in read:
+    for resource in WATCHED:
         body = json.dumps({"metadata": {"name": "x", "namespace": "fuzz"}, "spec": {}}).encode()
         bad_object = st.builds(
             lambda meta: json.dumps({"metadata": meta, "spec": {}}).encode(), st.sampled_from(_METAS)
@@ -198,7 +193,7 @@ def _states(subjects: Subjects) -> list[MessageCase]:
         headers = st.sampled_from(
             ("ADDED 1 x",) * 4 + ("EXPLODED 1 x", "", "ADDED", "MODIFIED  1", "☃ 1 x", "ADDED 1 x y")
         )
-        for number, (raw, header) in enumerate(collect(st.tuples(bodies, headers), share(0.24 / len(read)))):
+        for number, (raw, header) in enumerate(collect(st.tuples(bodies, headers), share(0.24 / len(WATCHED)))):
             name = f"fuzz-{resource.plural}-{number}"
             subject = subjects.state(resource.token, "fuzz" if resource.namespaced else "", name)
             cases.append(MessageCase("state", subject, raw, headers=(HEADER, header)))
