@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.exceptions import TyperException
 
-from koord.cli.commands import bench, demo, explain, get, run, submit, trace, up
+from koord.cli.commands import bench, check, demo, explain, get, run, submit, trace, up
 from koord.cli.errors import CommandError
 
 app = typer.Typer(
@@ -48,6 +48,7 @@ app.command("submit")(submit.submit)
 app.command("get")(get.get)
 app.add_typer(explain.app, name="explain")
 app.add_typer(trace.app, name="trace")
+app.add_typer(check.app, name="check")
 app.command("bench")(bench.bench)
 
 

@@ -1,0 +1,87 @@
+"""``koord check scheduler-config FILE``: whether a file would be taken, before anything is started with it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from koord.cli import options
+from koord.cli.errors import UsageProblem
+from koord.cli.output import print_json
+
+if TYPE_CHECKING:
+    from koord.scheduler.config.model import SchedulerConfiguration
+
+app = typer.Typer(no_args_is_help=True, help="Check a file before it is used.")
+
+
+@app.callback()
+def _checks() -> None:
+    """What is checked is the next word."""
+
+
+@app.command("scheduler-config")
+def scheduler_config(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A KubeSchedulerConfiguration, or a ConfigMap with one.")
+    ],
+    json: options.Json = False,
+) -> None:
+    """Read a KubeSchedulerConfiguration of kube-scheduler or Koordinator as the scheduler would.
+
+    Shows every profile with its plugins, point by point and in order, what has no effect, and what to watch out for.
+    Whatever is wrong is told with the path of its field; exit code 2.
+    """
+    from koord.scheduler.config.errors import ConfigError
+    from koord.scheduler.config.reading import read
+    from koord.scheduler.config.registry import unbuilt
+    from koord.scheduler.plugins.factories import BUILT
+    from koord.scheduler.plugins.profile import installed, third_party_points
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageProblem(f"{file}: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        found = read(text, third_party_points(), source=str(file))
+        missing = unbuilt(found, BUILT | installed().keys())
+        if missing:
+            raise ConfigError(missing, str(file))
+    except ConfigError as error:
+        raise UsageProblem(str(error)) from error
+    if json:
+        print_json(_plain(found))
+    else:
+        _print(found)
+
+
+def _plain(found: "SchedulerConfiguration") -> dict[str, object]:
+    return {
+        "profiles": [
+            {
+                "schedulerName": profile.scheduler_name,
+                "plugins": {
+                    point: [{"name": use.name, **({"weight": use.weight} if use.weight else {})} for use in uses]
+                    for point, uses in profile.points.items()
+                },
+            }
+            for profile in found.profiles
+        ],
+        "ignored": list(found.ignored),
+        "warnings": list(found.warnings),
+    }
+
+
+def _print(found: "SchedulerConfiguration") -> None:
+    console = Console(highlight=False)
+    for profile in found.profiles:
+        console.print(f"[bold]{escape(profile.scheduler_name)}[/bold]")
+        for point, uses in profile.points.items():
+            names = ", ".join(f"{use.name} {use.weight}" if use.weight else use.name for use in uses)
+            console.print(f"  {point:<10} {escape(names) or '-'}", soft_wrap=True)
+    if found.ignored:
+        console.print(f"no effect: {escape(', '.join(found.ignored))}", soft_wrap=True)
+    for warning in found.warnings:
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)

@@ -1,0 +1,101 @@
+"""``koord check scheduler-config``: what a file comes to, and what is wrong with it by the path of its field."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from koord.cli.main import main
+from koord.scheduler.config.registry import UPSTREAM
+from koord.scheduler.plugins.factories import BUILT
+
+MISSING = [{"name": name} for name in UPSTREAM if name not in BUILT]
+
+
+def checked(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of the command."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["koord", "check", "scheduler-config", str(path), *options])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    said = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, said.out, said.err
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "scheduler.yaml"
+    content = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "parallelism": 8,
+        "profiles": [
+            {
+                "plugins": {
+                    "multiPoint": {"disabled": MISSING},
+                    "filter": {"enabled": [{"name": "BatchResourceFit"}]},
+                    "score": {"enabled": [{"name": "NodeAffinity", "weight": 7}]},
+                }
+            }
+        ],
+    }
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def test_what_a_file_comes_to(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = checked(config, capsys)
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "default-scheduler"
+    assert "  queueSort  PrioritySort" in lines
+    assert "  permit     -" in lines
+    assert next(line for line in lines if line.startswith("  score ")).split()[1:3] == ["NodeAffinity", "7,"]
+    assert "no effect: parallelism" in lines
+    assert lines[-1].startswith("warning: profiles[0].plugins.filter.enabled[0]: BatchResourceFit has no effect")
+
+
+def test_as_json(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = checked(config, capsys, "--json")
+    assert code == 0
+    found = json.loads(out)
+    [profile] = found["profiles"]
+    assert profile["schedulerName"] == "default-scheduler"
+    assert profile["plugins"]["score"][0] == {"name": "NodeAffinity", "weight": 7}
+    assert profile["plugins"]["bind"] == [{"name": "DefaultBinder"}]
+    assert found["ignored"] == ["parallelism"]
+    assert len(found["warnings"]) == 1
+
+
+def test_what_is_wrong_is_named_by_path(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = yaml.safe_load(config.read_text())
+    content["parallelism"] = 0
+    content["profiles"][0]["plugin"] = {}
+    config.write_text(yaml.safe_dump(content))
+    code, out, err = checked(config, capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {config}: profiles[0].plugin: unknown field; known: ")
+    del content["profiles"][0]["plugin"]
+    config.write_text(yaml.safe_dump(content))
+    code, _, err = checked(config, capsys)
+    assert code == 2
+    assert err == f"error: {config}: parallelism: Invalid value: 0: should be an integer value greater than zero\n"
+
+
+@pytest.mark.skipif(not MISSING, reason="everything of upstream's default profile is built")
+def test_what_is_not_built_is_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = yaml.safe_load(config.read_text())
+    del content["profiles"][0]["plugins"]["multiPoint"]
+    config.write_text(yaml.safe_dump(content))
+    code, _, err = checked(config, capsys)
+    assert code == 2
+    assert f'profiles[0].plugins: plugin "{MISSING[0]["name"]}" is not there yet in koord (used at ' in err
+
+
+def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = checked(tmp_path / "none.yaml", capsys)
+    assert code == 2
+    assert err == f"error: {tmp_path}/none.yaml: No such file or directory\n"
