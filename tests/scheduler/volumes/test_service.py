@@ -3,6 +3,7 @@
 import contextlib
 import copy
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -210,6 +211,36 @@ async def test_a_pod_that_goes_while_it_waits(nats_url: str, redis_url: str, clu
         world.before_write = lambda patch: True
         await world.delete("first")
         await until(lambda: world.node_of("second") == "a", "bound")
+
+
+CONFIG = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+  - schedulerName: koord-scheduler
+    plugins:
+      multiPoint:
+        disabled: [{name: DynamicResources}]
+    pluginConfig:
+      - name: VolumeBinding
+        args:
+          bindTimeoutSeconds: 1
+"""
+
+
+async def test_time_is_up(nats_url: str, redis_url: str, cluster: str, tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(CONFIG)
+    settings = SchedulerSettings(config=str(file))
+    async with storage(nats_url, redis_url, cluster) as world, scheduler(nats_url, redis_url, cluster, settings):
+        world.before_write = lambda patch: False
+        await world.tell("volume", local("one", "a"))
+        await world.tell("claim", claim("data"))
+        await world.claiming_pod("p", "data")
+        await until(lambda: world.told("p"), "told")
+        assert world.told("p") == ['running PreBind plugin "VolumeBinding": not done in time']
+        world.before_write = lambda patch: True
+        await until(lambda: world.node_of("p") == "a", "bound")
 
 
 async def test_a_gang_waits_for_all_its_volumes(nats_url: str, redis_url: str, cluster: str) -> None:
