@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from koord.scheduler.engine.diagnosis import Diagnosis
-from koord.scheduler.engine.placement import Placed
+from koord.scheduler.engine.placement import Placed, PodInfo
 from koord.scheduler.engine.resources import Resources
 from koord.scheduler.preemption.candidates import Candidate, cheapest, wanted
-from koord.scheduler.preemption.search import NEVER, TERMINATING, fits_unmasked
+from koord.scheduler.preemption.search import NEVER, TERMINATING, Search, fits_unmasked
 from tests.scheduler.clusters import pod_view
 from tests.scheduler.preemption.beds import Crowd
 
@@ -421,3 +421,30 @@ def test_what_the_ledger_masks_for_a_moment_is_no_reason_to_preempt() -> None:
     assert not fits_unmasked(crowd.engine, crowd.wanting("named", 10, cpu="2", affinity=named))
     crowd.cluster.uncorrect("n")
     assert not fits_unmasked(crowd.engine, pod)
+
+
+def test_that_nothing_helps_is_remembered_until_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd()
+    crowd.node("n", cpu=2000)
+    crowd.running("r", "n", 10, cpu="2")
+    searched: list[str] = []
+    find = Search._find
+
+    def spied(self: Search, pod: PodInfo, program: Any) -> Candidate | str:
+        searched.append(pod.ref.name)
+        return find(self, pod, program)
+
+    monkeypatch.setattr(Search, "_find", spied)
+    pods = [crowd.wanting(f"p{number}", 10) for number in range(4)]
+    first = crowd.search.find(pods[0])
+    for pod in pods[1:]:
+        assert crowd.search.find(pod) == first
+    assert searched == ["p0"]
+    crowd.running("low", "n", 1, cpu="0")
+    assert crowd.search.find(crowd.wanting("p4", 10)) != first
+    crowd.budget("x", 1, {"app": "x"})
+    crowd.search.find(crowd.wanting("p5", 10))
+    crowd.nominate(crowd.wanting("waiting", 10), "n")
+    crowd.search.find(crowd.wanting("p6", 10))
+    crowd.search.find(crowd.wanting("other", 11))
+    assert searched == ["p0", "p4", "p5", "p6", "other"]

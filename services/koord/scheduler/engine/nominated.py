@@ -37,12 +37,15 @@ class Nominated:
         self._by_node: dict[str, dict[str, AssignedPod]] = {}
         self._node_of: dict[str, str] = {}
         self._foreign: set[str] = set()
+        self.version = 0
+        """Another number whenever somebody waits, or waits no longer."""
 
     def set(self, pod: AssignedPod, *, foreign: bool = False) -> None:
         """``pod`` waits for room on ``pod.node``, and nowhere else any more."""
         uid = pod.ref.uid
         if self._node_of.get(uid) != pod.node:
             self.clear(uid)
+        self.version += 1
         self._node_of[uid] = pod.node
         self._by_node.setdefault(pod.node, {})[uid] = pod
         if foreign:
@@ -58,6 +61,7 @@ class Nominated:
         if not of_node:
             del self._by_node[node]
         self._foreign.discard(uid)
+        self.version += 1
         return pod
 
     def node_of(self, uid: str) -> str:

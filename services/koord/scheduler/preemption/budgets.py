@@ -53,6 +53,8 @@ class Budgets:
 
     def __init__(self) -> None:
         self._by_namespace: dict[str, dict[str, Budget]] = {}
+        self.version = 0
+        """Another number whenever any budget changed."""
 
     def set(self, view: BudgetView) -> None:
         """A budget came or changed. ValueError: its selector breaks a rule; what was known of it stays."""
@@ -68,9 +70,11 @@ class Budgets:
         allowed = max(0, status.disruptions_allowed) if status.observed_generation >= meta.generation else 0
         budget = Budget(f"{meta.namespace}/{meta.name}", selector, allowed, frozenset(status.disrupted_pods))
         self._by_namespace.setdefault(meta.namespace, {})[meta.name] = budget
+        self.version += 1
 
     def remove(self, namespace: str, name: str) -> None:
         """A budget went."""
+        self.version += 1
         of_namespace = self._by_namespace.get(namespace)
         if of_namespace is not None and of_namespace.pop(name, None) is not None and not of_namespace:
             del self._by_namespace[namespace]

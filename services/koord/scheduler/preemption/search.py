@@ -42,6 +42,7 @@ NO_VICTIMS = "No preemption victims found for incoming pod"
 NEVER = f"{PREFIX}not eligible due to preemptionPolicy=Never."
 TERMINATING = f"{PREFIX}not eligible due to a terminating pod on the nominated node."
 
+_REMEMBERED = 1024
 _CELLS = 2_000_000
 """Amounts of pods that are looked at together at most."""
 
@@ -82,12 +83,40 @@ class Search:
         self._absolute = absolute
         self._chance = random.Random(f"preemption/{seed}")
         self._standing = Standing(engine)
+        self._hopeless: dict[int, tuple[Program, tuple[int, ...], str]] = {}
 
     def find(self, pod: PodInfo) -> Candidate | str:
-        """The node to take pods from, or why there is none (with its prefix). PluginError: a plugin raised."""
+        """The node to take pods from, or why there is none (with its prefix). PluginError: a plugin raised.
+
+        That there is none is remembered for the class until anything changes: of many equal pods one is looked at.
+        """
         if pod.class_.template.spec.preemption_policy == "Never":
             return NEVER
         program = pod.class_.compiled(self._engine.cluster, self._engine.verdicts)
+        if self._nominated.node_of(pod.uid):
+            return self._find(pod, program)
+        key, position = id(pod.class_), self._position()
+        kept = self._hopeless.get(key)
+        if kept is not None and kept[0] is program and kept[1] == position:
+            return kept[2]
+        found = self._find(pod, program)
+        if isinstance(found, str):
+            if len(self._hopeless) >= _REMEMBERED:
+                self._hopeless.clear()
+            self._hopeless[key] = (program, self._position(), found)
+        return found
+
+    def _position(self) -> tuple[int, ...]:
+        cluster, books = self._engine.cluster, self._engine
+        return (
+            cluster.journal.end,
+            cluster.node_journal.end,
+            books.retold.end,
+            self._nominated.version,
+            self._budgets.version,
+        )
+
+    def _find(self, pod: PodInfo, program: Program) -> Candidate | str:
         if self._engine.prefiltered(program) is not None:
             return self._message(Counter(), 0)
         attempt = _Attempt(self._engine, program, pod, self._nominated.rivals(pod.uid, pod.priority))
