@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from koord.accounting.requests import nonzero_request, pod_request
 from koord.kube.pods import PodSpec
 from koord.kube.protocol.scheduler import scheduler_name
-from koord.scheduler.engine.classes import SchedulingClass
+from koord.scheduler.engine.classes import NAMED_BY, SchedulingClass
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.placement import PodInfo
 from koord.scheduler.engine.resources import Footprint
@@ -56,6 +56,7 @@ class Catalogue:
         self._classes: WeakValueDictionary[Hashable, SchedulingClass] = WeakValueDictionary()
         self._plugins = tuple(dict.fromkeys(plugin for each in self.profiles for plugin in each.plugins))
         self._images = {id(each): any(plugin.reads_images for plugin in each.plugins) for each in self.profiles}
+        self._naming = {id(p) for p in self.profiles if any(plugin.name == NAMED_BY for plugin in p.filters)}
         self._none = {id(each): (None,) * len(each.pod_keys) for each in self.profiles}
 
     @property
@@ -75,7 +76,8 @@ class Catalogue:
     def renewed(self, pod: PodInfo) -> PodInfo:
         """The pod in the class it has now that more labels tell classes apart; the same if it is still the same."""
         labels = self._cluster.pod_labels.of(pod.ref.labels)
-        old = pod.class_
+        only = pod.class_.template.only
+        old = pod.class_.base or pod.class_
         assert isinstance(old.key, tuple), "made here"
         if old.key[-1] == labels:
             return pod
@@ -84,7 +86,7 @@ class Catalogue:
         if found is None:
             template = replace(template, labels={**template.labels, **dict(labels)})
             found = self._classes[key] = SchedulingClass(key, template, old.profile)
-        return PodInfo(pod.ref, found, pod.priority, pod.owner)
+        return PodInfo(pod.ref, found.at(only) if only else found, pod.priority, pod.owner)
 
     def assigned(self, view: PodView, node: str) -> AssignedPod:
         """A pod as it counts on ``node``, as the API shows it; PodShapeError names what is wrong with its spec."""
@@ -136,7 +138,7 @@ class Catalogue:
                 owner,
             )
             found = self._classes[key] = SchedulingClass(key, template, profile)
-        return found
+        return found.at(view.only) if view.only and id(profile) in self._naming else found
 
     def _priority(self, view: PodView) -> int:
         return pod_priority(view.spec.priority, view.metadata.labels, self._gates)

@@ -5,6 +5,7 @@ makes the key of their class a lookup and not a walk. Equal specs written differ
 """
 
 from collections.abc import Hashable
+from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -23,6 +24,46 @@ _FIELDS = (
 _LISTS = (b"containers", b"initContainers", b"volumes")
 Parts = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, str]
 """Values of the fields above as JSON, items of the lists, and what the pod's ``replace-resources`` annotation says."""
+
+
+_NAME = "metadata.name"
+
+
+def split_name(affinity: bytes) -> tuple[bytes, str]:
+    """Affinity without its one node, and that node's name: what the controller of a DaemonSet writes into each pod.
+
+    It does so as a field of every required term. Taken out, the pods of a DaemonSet are of one shape; the rest of the
+    affinity is empty if there was nothing else. Whatever is written in another way stays as it is, with no name.
+    """
+    if _NAME.encode() not in affinity:
+        return affinity, ""
+    try:
+        whole = msgspec.json.decode(affinity)
+        of_node = whole["nodeAffinity"]
+        required = of_node["requiredDuringSchedulingIgnoredDuringExecution"]
+        terms = required["nodeSelectorTerms"]
+        [name] = {_only(term["matchFields"]) for term in terms}
+        rest = [{key: value for key, value in term.items() if key != "matchFields"} for term in terms]
+        free = not all(term.get("matchExpressions") for term in rest)
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
+        return affinity, ""
+    if free:
+        # A term that asks for nothing else: on its node there is nothing left to ask.
+        del of_node["requiredDuringSchedulingIgnoredDuringExecution"]
+        if not of_node:
+            del whole["nodeAffinity"]
+    else:
+        required["nodeSelectorTerms"] = rest
+    return (msgspec.json.encode(whole) if whole else b""), name
+
+
+def _only(fields: Any) -> str:
+    """The one name that the fields of a term allow. ValueError or TypeError: it is not one name."""
+    [field] = fields
+    [name] = field["values"]
+    if field["key"] != _NAME or field["operator"] != "In" or not isinstance(name, str) or not name:
+        raise ValueError(name)
+    return name
 
 
 class PodShapeError(ValueError):

@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 from koord.kube.meta import parse_time
 from koord.kube.pods import SchedulingGate
 from koord.kube.protocol.scheduler import REPLACE_RESOURCES
-from koord.scheduler.podshape import PodShape, PodShapeError, shape_of
+from koord.scheduler.podshape import PodShape, PodShapeError, shape_of, split_name
 
 __all__ = ["PodShape", "PodShapeError", "PodView"]
 
@@ -136,25 +136,30 @@ class _Meta(msgspec.Struct, gc=False, rename="camel"):
 
 
 class PodView(msgspec.Struct, rename="camel"):
-    """One pod. ``shape`` and ``images`` (of the containers, then of the init containers) are set once decoded; the raw
-    parts are dropped then, so nothing holds on to the message."""
+    """One pod. ``shape``, ``only`` and ``images`` (of the containers, then of the init containers) are set once
+    decoded; the raw parts are dropped then, so nothing holds on to the message. ``only`` is the one node that the
+    affinity names, which is not in the shape."""
 
     metadata: _Meta
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
     shape: PodShape | None = msgspec.field(name="-shape", default=None)
     images: tuple[str, ...] = msgspec.field(name="-images", default=())
+    only: str = msgspec.field(name="-only", default="")
 
     def __post_init__(self) -> None:
         spec, meta = self.spec, self.metadata
+        affinity, constraints = bytes(spec.affinity), bytes(spec.topology_spread_constraints)
+        if affinity and not constraints:  # constraints may honour the whole node affinity
+            affinity, self.only = split_name(affinity)
         self.shape = shape_of(
             (
                 bytes(spec.node_selector),
-                bytes(spec.affinity),
+                affinity,
                 bytes(spec.tolerations),
                 bytes(spec.overhead),
                 bytes(spec.resources),
-                bytes(spec.topology_spread_constraints),
+                constraints,
                 _containers(spec.containers),
                 _containers(spec.init_containers) if spec.init_containers else b"",
                 _volumes(spec.volumes, meta.name, meta.uid) if spec.volumes else b"",

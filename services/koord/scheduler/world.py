@@ -405,6 +405,7 @@ def _differs(old: PodView, new: PodView) -> bool:
     """Whether an update of a pending pod can change its placement."""
     return (
         old.shape is not new.shape
+        or old.only != new.only
         or old.metadata.labels != new.metadata.labels
         or _notes_differ(old.metadata.annotations, new.metadata.annotations)
         or old.spec.priority != new.spec.priority

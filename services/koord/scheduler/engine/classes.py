@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
 
 from koord.scheduler.engine.cluster import Cluster, RowColumn
 from koord.scheduler.engine.verdict import FilterStep, NodeMask, NodeScores, Verdicts
@@ -18,6 +21,8 @@ from koord.scheduler.framework.contract import (
 from koord.scheduler.framework.profile import Profile
 
 _Answer = TypeVar("_Answer")
+NAMED_BY = "NodeAffinity"
+"""The plugin whose say it is that a pod may run on one node only."""
 _TermsOf = Callable[[Template, Cluster], Terms | None]
 
 
@@ -65,9 +70,11 @@ class Program:
         "scores",
         "steps",
         "version",
+        "whole",
     )
 
     def __init__(self, template: Template, profile: Profile, cluster: Cluster, verdicts: Verdicts) -> None:
+        self.whole: Program | None = None
         self.version = template.footprint.version
         self.epoch = _epoch(profile)
         self._epochal: list[tuple[Plugin, str, _TermsOf, Terms | None]] = []
@@ -160,6 +167,18 @@ class Program:
                 # Its books must be right for the next pod's PreFilter, and as before for looking ahead.
                 self.row_local = self.row_local and plugin not in judging
 
+    def at(self, node: str) -> "Program":
+        """The same for pods that may run on one node only."""
+        made = Program.__new__(Program)
+        made.whole = self
+        made.version, made.epoch, made._epochal = self.version, self.epoch, self._epochal
+        made.prefilters, made.prefers, made.reserves = self.prefilters, self.prefers, self.reserves
+        made.steps, made.filters, made.row_local, made.per_pod = self.steps, self.filters, self.row_local, self.per_pod
+        made.node_mask, made.scores = None, []
+        made.names = frozenset((node,)) if self.names is None else self.names & {node}
+        made.names_from = sorted({*self.names_from, NAMED_BY})
+        return made
+
     def holds(self, template: Template, cluster: Cluster) -> bool:
         """Whether plugins with an epoch make the same terms of the template as they did. PluginError: one raised."""
         return all(
@@ -169,20 +188,42 @@ class Program:
 
 
 class SchedulingClass:
-    """One class: its template, its profile, and its program once it was needed. Compared by identity."""
+    """One class: its template, its profile, and its program once it was needed. Compared by identity.
 
-    __slots__ = ("__weakref__", "key", "profile", "program", "template")
+    ``base``: the class of pods like these that may run anywhere; these may on one node only (:meth:`at`).
+    """
 
-    def __init__(self, key: Hashable, template: Template, profile: Profile) -> None:
+    __slots__ = ("__weakref__", "_at", "base", "key", "profile", "program", "template")
+
+    def __init__(
+        self, key: Hashable, template: Template, profile: Profile, base: "SchedulingClass | None" = None
+    ) -> None:
         self.key = key
         self.template = template
         self.profile = profile
+        self.base = base
         self.program: Program | None = None
+        self._at: WeakValueDictionary[str, SchedulingClass] | None = None
+
+    def at(self, node: str) -> "SchedulingClass":
+        """The class of pods that are like these but may run on one node only. It shares the program."""
+        if self._at is None:
+            self._at = WeakValueDictionary()
+        found = self._at.get(node)
+        if found is None:
+            template = msgspec.structs.replace(self.template, only=node)
+            found = self._at[node] = SchedulingClass(self.key, template, self.profile, self)
+        return found
 
     def compiled(self, cluster: Cluster, verdicts: Verdicts) -> Program:
         """The program, compiled if it is the first time, if resources that pods of the class ask for gained or lost
         their columns, or if a plugin with an epoch makes other terms. PluginError: a plugin failed on the template."""
         program = self.program
+        if self.base is not None:
+            whole = self.base.compiled(cluster, verdicts)
+            if program is None or program.whole is not whole:
+                program = self.program = whole.at(self.template.only)
+            return program
         if program is not None and program.version == self.template.footprint.version:
             if not self.profile.epochs or program.epoch == (epoch := _epoch(self.profile)):
                 return program

@@ -56,7 +56,8 @@ class Template(msgspec.Struct, frozen=True):
     """What all pods of a class have in common; the input of every ``*_terms`` method.
 
     ``labels`` and ``annotations`` hold only the keys that plugins named in ``pod_keys``; ``footprint`` is what one pod
-    takes of a node; ``owner`` is the kind of its controller.
+    takes of a node; ``owner`` is the kind of its controller. ``only`` is the one node that its node affinity names, if
+    it does; that is not in the spec then, and ``*_terms`` are not told: they are made once for all such classes.
     """
 
     namespace: str
@@ -65,6 +66,7 @@ class Template(msgspec.Struct, frozen=True):
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     owner: str = ""
+    only: str = ""
 
     @property
     def request(self) -> Mapping[str, int]:

@@ -24,6 +24,8 @@ def node_of(subject: object) -> str | None:
 def takes_now(plugin: FilterPlugin, cluster: Cluster, template: Template, subject: object) -> bool:
     """Whether the plugin lets a pod of the class onto the subject's node now; True if there is no telling."""
     name = node_of(subject)
+    if template.only and name is not None and name != template.only:
+        return False
     terms = None if name is None else plugin.filter_terms(template, cluster)
     if name is None or terms is None:
         return True
