@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from koord.kube.meta import PartialObject
+from koord.kube.pods import PodSpec
 from koord.kube.resources import NAMESPACES, Resource
 from koord.scheduler.engine.cluster import Cluster, NodeInfo
 from koord.scheduler.engine.domains import Domains
@@ -31,6 +32,10 @@ class PodBooks(AssignPlugin, NodePlugin, WatchPlugin):
         if found is None:
             found = self._domains[key] = Domains(self.index, key)
         return found
+
+    def keeps(self, spec: PodSpec) -> bool:
+        """One plugin is told of all pods for all of them."""
+        return self._tells
 
     def assigned(self, pod: AssignedPod) -> None:
         """Count the pod."""
