@@ -53,7 +53,7 @@ class Judge:
         if not await people.all_bound(_STALL_S):
             self._add(self.lost, [f"{when}: pod {key} has no node" for key in people.waiting])
             people.waiting.clear()
-        units = {f"{NAMESPACE}/{name}-py-qu": name for name in self._arrivals.jobs}
+        units = {unit_of(name): name for name in self._arrivals.jobs}
         await until(lambda: units.keys() <= people.units_over, _REST_S)
         self._add(
             self.lost,
@@ -81,6 +81,11 @@ class Judge:
         for line in found[:_SHOWN]:
             say(line)
         where += found
+
+
+def unit_of(job: str) -> str:
+    """The key of a job's QueueUnit."""
+    return f"{NAMESPACE}/{job}-py-qu"
 
 
 async def audit(up: UpProcess, api: HttpClusterApi, patience_s: float) -> list[Drift]:

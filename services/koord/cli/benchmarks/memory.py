@@ -14,7 +14,7 @@ from pathlib import Path
 
 from koord.cli.api import connect
 from koord.cli.benchmarks.arrivals import Arrivals
-from koord.cli.benchmarks.judging import Judge
+from koord.cli.benchmarks.judging import Judge, unit_of
 from koord.cli.benchmarks.population import Population
 from koord.cli.benchmarks.upprocess import UpProcess, failure, say
 from koord.cli.benchmarks.weighing import Growth, Sample, growth, weigh
@@ -63,8 +63,8 @@ class _Scales:
         return sorted(name for name, pids in self.pids.items() if len(pids) > 1)
 
 
-async def _churn(arrivals: Arrivals, pods: int, rate: int, seconds: float) -> None:
-    """As many deletions as arrivals, the oldest pods first; jobs and misfits go after a while."""
+async def _churn(arrivals: Arrivals, people: Population, pods: int, rate: int, seconds: float) -> None:
+    """As many deletions as arrivals, the oldest pods first; misfits go after a while, jobs too if they are over."""
     arrivals.start(rate)
     jobs: list[tuple[float, str]] = []
     misfits: list[tuple[float, str]] = []
@@ -76,9 +76,11 @@ async def _churn(arrivals: Arrivals, pods: int, rate: int, seconds: float) -> No
             known = len(arrivals.jobs)
             misfits.append((now, await arrivals.misfit()))
             await arrivals.delete(arrivals.pods[: max(0, len(arrivals.pods) - pods)])
-            await arrivals.delete_jobs([name for made, name in jobs if made < now - _JOB_LIFE_S])
+            old = [name for made, name in jobs if made < now - _JOB_LIFE_S and unit_of(name) in people.units_over]
+            await arrivals.delete_jobs(old)
             await arrivals.delete([name for made, name in misfits if made < now - _MISFIT_LIFE_S])
-            jobs = [one for one in jobs if one[0] >= now - _JOB_LIFE_S]
+            gone = frozenset(old)
+            jobs = [one for one in jobs if one[1] not in gone]
             misfits = [one for one in misfits if one[0] >= now - _MISFIT_LIFE_S]
             await asyncio.sleep(max(0.0, now + 1.0 - time.monotonic()))
     finally:
@@ -106,7 +108,7 @@ async def _memory(parameters: Parameters) -> BenchResult:
                     raise CommandError(f"{len(people.waiting)} of the first {pods} pods were not bound")
                 begun = time.monotonic()
                 say(f"{pods} pods are bound; churn for {seconds} s")
-                await _churn(arrivals, pods, rate, float(seconds))
+                await _churn(arrivals, people, pods, rate, float(seconds))
                 ended = time.monotonic()
                 await judge.rest("the end")
                 judge.finish()
