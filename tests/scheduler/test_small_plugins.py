@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koord.kube.pods import Affinity as PodAffinity
 from koord.kube.pods import NodeAffinity as Affinity
 from koord.scheduler.config.koordinatorargs import (
     FitPlusResource,
@@ -387,9 +388,12 @@ def test_names_are_found_in_any_window() -> None:
         ("NotIn", "x", [True] * 4),
     ):
         field = {"key": "metadata.name", "operator": operator, "values": [value]}
-        spec = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-            {"matchFields": [field]}]}}}  # fmt: skip
-        terms = plugin.filter_terms(bed.pod("p", requests() | {"affinity": spec}).class_.template, bed.cluster)
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
+        # Not through the pod: what names one node only is kept apart from its class.
+        template = bed.pod("p").class_.template
+        affinity_ = msgspec.convert({"nodeAffinity": required}, PodAffinity)
+        spec = msgspec.structs.replace(template.spec, affinity=affinity_)
+        terms = plugin.filter_terms(msgspec.structs.replace(template, spec=spec), bed.cluster)
         assert plugin.filter(terms, Window.full(bed.cluster)).tolist() == expected
         rows = np.array([3, 2, 2, 0], dtype=np.int64)
         assert plugin.filter(terms, Window.some(bed.cluster, rows)).tolist() == [expected[row] for row in rows]
