@@ -170,6 +170,23 @@ def test_terminating_pods_and_those_of_other_namespaces_do_not_count() -> None:
     assert set(town.refusals(spread({"topologyKey": ZONE}), {"app": "web"})) == {"n0"}
 
 
+def test_pods_that_change_on_their_node_are_counted_as_they_are() -> None:
+    town = three_zones(0, 0)
+    hard = spread({"topologyKey": ZONE})
+    for labels, ending, refused in (
+        ({"app": "web"}, False, {"n0"}),
+        ({"app": "db"}, False, set()),
+        ({"app": "web", "more": "x"}, False, {"n0"}),
+        ({"app": "web", "more": "x"}, True, set()),
+    ):
+        view = pod_view("changes", requests("0", "0"), uid="one", labels=labels)
+        view.metadata.deletion_timestamp = "2026-03-02T09:00:00Z" if ending else None
+        town.engine.count(town.catalogue.assigned(view, "n0"))
+        assert set(town.refusals(hard, {"app": "web"})) == refused
+    town.engine.uncount("one")
+    assert town.refusals(hard, {"app": "web"}) == {}
+
+
 def test_default_constraints_for_pods_of_a_service() -> None:
     plugin = PodTopologySpread()
     town = Town(plugin)
