@@ -6,9 +6,12 @@ that the ledger accepted. What comes before (decoding) and after (publishing, th
 """
 
 import asyncio
+import copy
 import gc
 import itertools
 import json
+import logging
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -19,30 +22,33 @@ import structlog
 
 from koord.bus.connection import Bus
 from koord.bus.decisions import DecisionPublisher
+from koord.contracts.decisions import Delete
+from koord.contracts.results import Result
 from koord.kube.resources import Resource
 from koord.ledger.client import Ledger
-from koord.ledger.model import NodeSeen
+from koord.ledger.model import NodeSeen, PodGone, PodSeen
 from koord.localcluster.servers import NatsServer, RedisServer
-from koord.scheduler.binds import Binds
 from koord.scheduler.catalogue import Catalogue
 from koord.scheduler.claiming import Claims
 from koord.scheduler.driver import Driver
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.diagnosis import Diagnosis
-from koord.scheduler.engine.placement import Engine, PodInfo
+from koord.scheduler.engine.placement import Engine, Placed, PodInfo
 from koord.scheduler.flights import Flight
-from koord.scheduler.framework.contract import WatchPlugin
+from koord.scheduler.framework.contract import Plugin, WatchPlugin
+from koord.scheduler.framework.profile import Profile
 from koord.scheduler.gang.news import GangNews
 from koord.scheduler.nodeview import NodeView
 from koord.scheduler.notices import Notices
-from koord.scheduler.outgoing import Outgoing
 from koord.scheduler.planning import Planner
 from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.podview import PodView
+from koord.scheduler.preempting import Preempting
 from koord.scheduler.queueing.hints import Hints
 from koord.scheduler.queueing.queue import SchedulingQueue
 from koord.scheduler.settings import SchedulerSettings
 from koord.scheduler.upstream.objects import SCHEDULER
+from koord.scheduler.upstream.outlets import Decided, Kept
 from koord.scheduler.world import World
 from koord.telemetry.logs import Logger
 from koord.telemetry.spans import Spans
@@ -66,24 +72,19 @@ class Rate(NamedTuple):
         return self.pods / self.wall_s
 
 
-class _Decided(Binds):
-    """Binds that are made and counted, and not sent."""
-
-    on_decided: Callable[[Flight], None]
-
-    def publish(self, flight: Flight) -> None:
-        """The decision is ready: its claim is settled, as when the API shows the pods bound."""
-        flight.bind = self._claims.bind(flight)
-        for uid in list(flight.open):
-            self.flights.settle(uid)
-        self.on_decided(flight)
-
-
 class Bed:
-    """One scheduler with an empty cluster and an open, empty ledger. Made by :func:`new_bed`."""
+    """One scheduler with an empty cluster and an open, empty ledger. Made by :func:`new_bed`.
 
-    def __init__(self, ledger: Ledger, bus: Bus, role_epoch: int, settings: SchedulerSettings) -> None:
+    ``more`` are plugins besides those of the profile that ships.
+    """
+
+    def __init__(
+        self, ledger: Ledger, bus: Bus, role_epoch: int, settings: SchedulerSettings, more: Sequence[Plugin] = ()
+    ) -> None:
         profile, coscheduling = settings.profile()
+        if more:
+            weights = {plugin.name: weight for plugin, weight in profile.scores}
+            profile = Profile((*profile.plugins, *more), weights)
         self.cluster = Cluster(settings.seed)
         self.engine = Engine(self.cluster, profile)
         self.views: dict[str, PodView] = {}
@@ -92,19 +93,24 @@ class Bed:
         """What the last pod that found no place was told."""
         self.misfits = 0
         """How many pods found no place, counted each time they were tried."""
-        self.claims = 0
+        self.deleted = 0
+        """How many pods were preempted."""
         self._ledger = ledger
         self._epoch = role_epoch
         self._quota = next((plugin for plugin in profile.plugins if isinstance(plugin, ElasticQuota)), None)
         hints = Hints(self.engine.profiles)
         self._queue = SchedulingQueue(hints.events, settings.queue, hints)
-        log: Logger = structlog.get_logger()
+        # Standard output is for the result.
+        log: Logger = structlog.wrap_logger(
+            structlog.PrintLogger(sys.stderr), wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING)
+        )
         spans = Spans(ratio=0.01)
         publisher = DecisionPublisher(bus, "scheduler")
         self._notices = Notices(ledger.incarnation, SCHEDULER, self.views.get)
-        claims = Claims(ledger.incarnation, self._quota, coscheduling.book, spans)
+        self._claims = claims = Claims(ledger.incarnation, self._quota, coscheduling.book, spans)
         news = GangNews(coscheduling.book, self._queue, self._notices, 60.0)
-        outgoing = Outgoing(bus, publisher, self._notices, news, spans, log)
+        outgoing = Kept(bus, publisher, self._notices, news, spans, log)
+        outgoing.on_delete = self._delete
         self._world = World(
             self.engine,
             Catalogue(self.cluster, profile),
@@ -119,7 +125,7 @@ class Bed:
             on_gated=news.gated,
             on_let_go=news.let_go,
         )
-        self._binds = _Decided(
+        self._binds = Decided(
             self._world,
             self._queue,
             claims,
@@ -133,10 +139,22 @@ class Bed:
             on_unavailable=self._fail,
         )
         self._binds.on_decided = self._decided
+        self._preempting = Preempting(
+            self.engine,
+            ledger=ledger,
+            outgoing=outgoing,
+            notices=self._notices,
+            member=claims.member,
+            waits=lambda uid: uid in self._world.pending,
+            log=log,
+            incarnation=ledger.incarnation,
+            scheduler=SCHEDULER,
+            unavailable=self._fail,
+        )
         self._driver = Driver(
             self._world,
             self._queue,
-            Planner(self.engine, self._queue, self._world, self._tell, SCHEDULER, news.tell),
+            Planner(self.engine, self._queue, self._world, self._tell, SCHEDULER, news.tell, self._preempting),
             claims,
             self._binds,
             self._notices,
@@ -153,6 +171,8 @@ class Bed:
         self._left: set[str] = set()
         self._finished = asyncio.Event()
         self._failure = ""
+        self._fresh: list[tuple[PodInfo, Placed]] = []
+        self._tasks: set[asyncio.Task[object]] = set()
         self._step: Callable[[], None] | None = None
         self._every = 0
         self._due = 0
@@ -193,8 +213,7 @@ class Bed:
 
     def remove_pod(self, view: PodView) -> None:
         """A pod goes, wherever it is."""
-        del self.views[view.key]
-        self._world.apply_pod(view, None, time.monotonic())
+        self._world.apply_pod(self.views.pop(view.key), None, time.monotonic())
         self._driver.kick()
 
     def each(self, decisions: int, step: Callable[[], None]) -> None:
@@ -229,7 +248,27 @@ class Bed:
             loop.cancel()
             await asyncio.gather(loop, return_exceptions=True)
             gc.unfreeze()
+        await self._settle()
         return Rate(len(views), wall, used)
+
+    async def _settle(self) -> None:
+        """The API shows the pods on their nodes, and the ledger has seen that: they are there to stay."""
+        seen: list[PodSeen] = []
+        now = time.monotonic()
+        for pod, placed in self._fresh:
+            member = self._claims.member(pod, placed)
+            seen.append(PodSeen(member.uid, member.namespace, member.name, member.node, member.takes, "2"))
+            key = f"{member.namespace}/{member.name}"
+            old = self.views.get(key)
+            if old is not None:
+                new = copy.copy(old)
+                new.spec = copy.copy(old.spec)
+                new.spec.node_name = placed.node
+                self.views[key] = new
+                self._world.apply_pod(old, new, now)
+        self._fresh.clear()
+        for first in range(0, len(seen), _PART):
+            await self._ledger.observe(seen[first : first + _PART], role_epoch=self._epoch)
 
     async def _wait(self) -> None:
         last, since = -1, time.monotonic()
@@ -248,7 +287,7 @@ class Bed:
             raise RuntimeError(self._failure)
 
     def _decided(self, flight: Flight) -> None:
-        self.claims += 1
+        self._fresh.extend(flight.members.values())
         for uid in flight.members:
             self._left.discard(uid)
         if not self._left:
@@ -270,13 +309,36 @@ class Bed:
         if ref.uid in self._left and diagnosis.error:
             self._fail(diagnosis.message)
 
+    def _delete(self, decision: Delete) -> None:
+        """What a victim is asked for is done: it is gone, and so the ledger sees it."""
+        target = decision.target
+        view = self.views.get(f"{target.namespace}/{target.name}")
+        if view is None or view.uid != target.uid:
+            return
+        self.deleted += 1
+        gone = PodGone(target.uid, target.namespace, target.name)
+        task: asyncio.Task[object] = asyncio.create_task(self._ledger.observe([gone], role_epoch=self._epoch))
+        self._tasks.add(task)
+
+        def seen(done: asyncio.Task[object]) -> None:
+            self._tasks.discard(done)
+            if not done.cancelled() and (error := done.exception()) is not None:
+                self._fail(f"{type(error).__name__}: {error}")
+                return
+            self.remove_pod(view)
+            self._preempting.on_result(Result(decision.id, "done"))
+
+        task.add_done_callback(seen)
+
     # World and binds come before the driver, and tell it through these.
 
     def _on_bound(self, view: PodView) -> None:
         self._binds.on_bound(view)
+        self._preempting.ended(view.uid)
 
     def _on_ended(self, uid: str) -> None:
         self._binds.on_ended(uid)
+        self._preempting.ended(uid)
 
     def _kick(self) -> None:
         self._driver.kick()
@@ -313,11 +375,13 @@ async def servers() -> AsyncIterator[Servers]:
 
 
 @asynccontextmanager
-async def new_bed(on: Servers, settings: SchedulerSettings | None = None) -> AsyncIterator[Bed]:
+async def new_bed(
+    on: Servers, settings: SchedulerSettings | None = None, more: Sequence[Plugin] = ()
+) -> AsyncIterator[Bed]:
     """A bed with a ledger of its own."""
     name = f"bench-{next(_numbers)}"
     async with await Ledger.connect(on.redis, name, name, timeout_s=30.0) as ledger:
         epoch = await ledger.lead("reconciler")
         await ledger.begin(epoch)
         await ledger.open(epoch)
-        yield Bed(ledger, on.bus, epoch, settings or SchedulerSettings())
+        yield Bed(ledger, on.bus, epoch, settings or SchedulerSettings(), more)

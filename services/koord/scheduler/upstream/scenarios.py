@@ -1,5 +1,6 @@
 """Upstream's workloads by name, each with the threshold that upstream publishes for it."""
 
+from koord.scheduler.plugins.defaultpreemption import DefaultPreemption
 from koord.scheduler.podview import PodView
 from koord.scheduler.upstream.bed import Bed, Rate
 from koord.scheduler.upstream.koordinator import KOORDINATOR
@@ -60,6 +61,23 @@ async def _unschedulable(bed: Bed, numbers: Numbers) -> Rate:
     misfits = pods(numbers["pods"] // 100, "misfit", requests={"cpu": "9", "memory": "500Mi"}, priority=10)
     bed.each(100, lambda: bed.add_pod(misfits.pop()) if misfits else None)
     return await bed.place(pods(numbers["pods"], "pod"))
+
+
+async def _preemption(bed: Bed, numbers: Numbers) -> Rate:
+    """With each hundred pods one comes for which three of less priority must go; those are nine tenths of all nodes."""
+    count = numbers["nodes"]
+    await bed.add_nodes(nodes(count))
+    await bed.place(pods(4 * count, "low", requests={"cpu": "900m", "memory": "500Mi"}))
+    high = pods(numbers["pods"] // 100, "high", requests={"cpu": "3", "memory": "500Mi"}, priority=10)
+    bed.each(100, lambda: bed.add_pod(high.pop()) if high else None)
+    rate = await bed.place(pods(numbers["pods"], "pod"))
+    if numbers["pods"] >= 1_000 and not bed.deleted:
+        raise RuntimeError(f"nothing was preempted: {bed.refused}")
+    return rate
+
+
+def _with_preemption() -> tuple[DefaultPreemption, ...]:
+    return (DefaultPreemption(),)
 
 
 async def _mixed_churn(bed: Bed, numbers: Numbers) -> Rate:
@@ -147,8 +165,17 @@ WORKLOADS = [
         "upstream-unschedulable",
         "10,000 pods among 20,000, and one in a hundred that fits nowhere",
         _unschedulable,
-        {"nodes": 5_000, "init_pods": 20_000, "pods": 10_000, "runs": 3},
+        {"nodes": 5_000, "init_pods": 20_000, "pods": 10_000, "runs": 1},
         600.0,
+        _with_preemption,
+    ),
+    Workload(
+        "upstream-preemption-async",
+        "5,000 pods among 20,000, and one in a hundred for which three of those must go",
+        _preemption,
+        {"nodes": 5_000, "pods": 5_000, "runs": 1},
+        570.0,
+        _with_preemption,
     ),
     Workload(
         "upstream-mixed-churn",
@@ -156,6 +183,7 @@ WORKLOADS = [
         _mixed_churn,
         {"nodes": 5_000, "pods": 10_000, "runs": 3},
         710.0,
+        _with_preemption,
     ),
 ]
 SCENARIOS = [*(workload.scenario() for workload in (*WORKLOADS, *NEIGHBOURS)), LARGE, *KOORDINATOR]
