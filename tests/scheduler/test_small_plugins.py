@@ -1,5 +1,6 @@
 """Small plugins at the contract and through the engine: ports, hints, images, added affinity, ignored resources."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -420,8 +421,20 @@ def test_ignored_resources() -> None:
 def test_a_curve_is_interpolated_in_whole_numbers() -> None:
     points = curve((ShapePoint(10, 10), ShapePoint(40, 0), ShapePoint(43, 2)))
     assert points[[0, 10, 11, 25, 39, 40, 41, 42, 43, 100]].tolist() == [100, 100, 97, 50, 4, 0, 6, 13, 20, 20]
-    with pytest.raises(ValueError, match="at least one point"):
-        NodeResourcesFit(FitSettings(strategy="RequestedToCapacityRatio"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        ((), "fit.shape: RequestedToCapacityRatio needs at least one point"),
+        ((ShapePoint(5, 11),), "fit.shape[0].score: 11 is not in 0..10"),
+        ((ShapePoint(5, 1), ShapePoint(101, 1)), "fit.shape[1].utilization: 101 is not in 6..100"),
+        ((ShapePoint(5, 1), ShapePoint(5, 2)), "fit.shape[1].utilization: 5 is not in 6..100"),
+    ],
+)
+def test_a_curve_that_is_none(shape: tuple[ShapePoint, ...], text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        FitSettings(strategy="RequestedToCapacityRatio", shape=shape)
 
 
 def test_by_ratio_beyond_capacity_and_without_it() -> None:

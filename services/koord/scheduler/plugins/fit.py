@@ -57,6 +57,17 @@ class FitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ignored_resources: tuple[str, ...] = ()
     ignored_groups: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.strategy == "RequestedToCapacityRatio" and not self.shape:
+            raise ValueError("fit.shape: RequestedToCapacityRatio needs at least one point")
+        least = 0
+        for index, point in enumerate(self.shape):
+            if not least <= point.utilization <= 100:
+                raise ValueError(f"fit.shape[{index}].utilization: {point.utilization} is not in {least}..100")
+            if not 0 <= point.score <= 10:
+                raise ValueError(f"fit.shape[{index}].score: {point.score} is not in 0..10")
+            least = point.utilization + 1
+
     @classmethod
     def of(cls, args: NodeResourcesFitArgs) -> Self:
         """From the plugin's arguments in a KubeSchedulerConfiguration, checked and completed."""
@@ -263,8 +274,6 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
 
 def curve(shape: Sequence[ShapePoint]) -> Floats:
     """The score, in 0..100, at each whole utilization from 0 to 100; integer interpolation, rounded towards zero."""
-    if not shape:
-        raise ValueError("fit.shape: RequestedToCapacityRatio needs at least one point")
     return np.array([_at(shape, utilization) for utilization in range(101)], dtype=np.float64)
 
 
