@@ -115,9 +115,10 @@ def rated(state: NodeState, wish: PodWish, scoring: Scoring) -> set[int]:
     The set counts as a whole, even if a small amount leaves some of it out; one that BestEffort takes although it is
     not preferred counts as all NUMA nodes.
     """
-    found = place(state, wish)
-    if isinstance(found, str):
+    placed = place(state, wish)
+    if isinstance(placed, str):
         return {0}
+    found = placed.allocation
     if not found.zones:
         return set()
     ids = {zone for zone, _ in found.zones}
@@ -166,13 +167,13 @@ def test_every_row_is_answered_as_that_node_alone(
     if terms is None:
         return
     assert isinstance(terms, NUMATerms)
-    fits = plugin.filter(terms, window)
+    fits = Rows(plugin.books, terms, window, made).fits()
     reasons = plugin.reasons(terms, window)
     refused = np.zeros(window.size, dtype=np.bool_)
     for reason in reasons:
         refused |= reason.rows
     assert (refused == ~fits).all()
-    scores = plugin.score(terms, window)
+    scores = Rows(plugin.books, terms, window, made).score()
     assert ((scores >= 0) & (scores <= 100) & (scores == np.floor(scores))).all()
     for row in range(window.size):
         texts = sorted(reason.text for reason in reasons if reason.rows[row])
@@ -197,10 +198,15 @@ def test_every_row_is_answered_as_that_node_alone(
             merged = align(state, alone, needs(state, alone))
             if any(text.startswith((UNALIGNED, UNSATISFIED, "node(s) missing")) for text in texts):
                 assert texts == sorted(merged.reasons)
+    for row in range(window.size):
+        one = Window.some(bed.cluster, np.array([row, row]))
+        assert plugin.filter(terms, one).tolist() == [fits[row]] * 2
+        if fits[row]:
+            assert plugin.score(terms, one).tolist() == [scores[row]] * 2
     few = np.array([row for row in range(window.size) if row % 2 == 0], dtype=np.int64)
     some = Window.some(bed.cluster, few)
     assert (plugin.filter(terms, some) == fits[few]).all()
-    assert (plugin.score(terms, some) == scores[few]).all()
+    assert (plugin.score(terms, some)[fits[few]] == scores[few][fits[few]]).all()
 
 
 @pytest.mark.parametrize("policy", ["Restricted", "SingleNUMANode"])

@@ -19,10 +19,14 @@ _ANY = Hint(None, True)
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """The outcome: a set of NUMA nodes (None: not bound to any), or why not. ``reasons`` empty: the pod is admitted."""
+    """The outcome: a set of NUMA nodes (None: not bound to any), or why not. ``reasons`` empty: the pod is admitted.
+
+    ``preferred``: the set is one that all resources prefer; only BestEffort takes others.
+    """
 
     mask: int | None
     reasons: tuple[str, ...] = ()
+    preferred: bool = True
 
 
 def merge(
@@ -49,7 +53,7 @@ def merge(
         return Merged(None if policy == SINGLE_NUMA_NODE and best == everything else best)
     if policy != BEST_EFFORT:
         return Merged(None, (unaligned(policy, hints),))
-    return Merged(_best_effort(lists, everything, allowed))
+    return Merged(_best_effort(lists, everything), preferred=False)
 
 
 _ANY_LIST = [_ANY]
@@ -78,7 +82,7 @@ def _preferred(lists: Sequence[Sequence[Hint]], everything: int, allowed: Callab
     return min(fit, key=lambda mask: (mask.bit_count(), -common[mask], mask))
 
 
-def _best_effort(lists: Sequence[Sequence[Hint]], everything: int, allowed: Callable[[int], bool]) -> int:
+def _best_effort(lists: Sequence[Sequence[Hint]], everything: int) -> int:
     """The narrowest set that comes out of any combination, none being preferred; all NUMA nodes where a resource is
     left without, or gets fewer than its hint says."""
     if any(not listed for listed in lists) or prod(map(len, lists)) > _MOST_COMBINATIONS:

@@ -97,6 +97,27 @@ def score_of(state: NodeState, wish: PodWish, mask: int, scoring: Scoring) -> in
     return mean(parts, most_allocated=scoring.most)
 
 
+def rating(state: NodeState, wish: PodWish, mask: int, scoring: Scoring) -> int:
+    """The plugin's score on a set of NUMA nodes: as :func:`score_of`, but where the pod's CPUs are bound, what is used
+    of cpu is the CPUs that pods have there."""
+    if wish.cpus is None:
+        return score_of(state, wish, mask, scoring)
+    zones = state.layout.zones
+    inside = [index for index in range(len(zones)) if mask >> index & 1]
+    parts = []
+    for name, weight in scoring.weights:
+        asked = wish.request.get(name, 0)
+        if name == CPU:
+            cpus = sum((zones[index].cpus & state.allocated).bit_count() for index in inside)
+            used, asked = state.amplified(1000 * cpus), state.amplified(asked)
+        elif asked or name == "memory":
+            used = sum(state.zone_used(index).get(name, 0) for index in inside)
+        else:
+            continue
+        parts.append((sum(zones[index].allocatable.get(name, 0) for index in inside), used + asked, weight))
+    return mean(parts, most_allocated=scoring.most)
+
+
 def align(state: NodeState, wish: PodWish, needed: tuple[Need, ...]) -> Merged:
     """The set of NUMA nodes under the wish's policy, or the reasons against the node.
 
@@ -142,9 +163,18 @@ def burst_zone(state: NodeState, wish: PodWish) -> int | None:
     return best[1] if best is not None else None
 
 
-def place(state: NodeState, wish: PodWish, *, preferred: int = 0) -> PodAllocation | str:
+class Placement(msgspec.Struct, frozen=True):
+    """What a pod gets on a node. ``mask``: the set of NUMA nodes that it shares with others, None for the whole node;
+    where only BestEffort takes the set, all NUMA nodes."""
+
+    allocation: PodAllocation
+    mask: int | None = None
+
+
+def place(state: NodeState, wish: PodWish, *, preferred: int = 0) -> Placement | str:
     """What the pod gets, or the text why it gets nothing. Nothing is counted yet."""
     shares: list[tuple[int, dict[str, int]]] = []
+    mask: int | None = None
     layout = state.layout
     if wish.policy:
         needed = needs(state, wish)
@@ -156,6 +186,7 @@ def place(state: NodeState, wish: PodWish, *, preferred: int = 0) -> PodAllocati
             if short:
                 return INSUFFICIENT + short
             shares = split(needed, merged.mask)
+            mask = merged.mask if merged.preferred else (1 << len(layout.zones)) - 1
     elif wish.burst and wish.cpus is None:
         pool = burst_zone(state, wish)
         if pool is None and wish.burst_required:
@@ -169,4 +200,5 @@ def place(state: NodeState, wish: PodWish, *, preferred: int = 0) -> PodAllocati
         except TakeError as error:
             return str(error)
     exclusive = wish.cpus.exclusive if wish.cpus is not None else ""
-    return PodAllocation(cpus, exclusive, tuple((layout.zones[index].id, taken) for index, taken in shares))
+    zones = tuple((layout.zones[index].id, taken) for index, taken in shares)
+    return Placement(PodAllocation(cpus, exclusive, zones), mask)

@@ -1,13 +1,13 @@
 """The books of one node: which pod has which CPUs and what of which NUMA node, and what that leaves."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 import msgspec
 
 from koord.kube.protocol.numa import NUMA_NODE_LEVEL, PCPU_LEVEL
 from koord.scheduler.numa.allocation import CPUState
 from koord.scheduler.numa.amplification import amplify, with_bound
-from koord.scheduler.numa.layout import Layout
+from koord.scheduler.numa.layout import Layout, Zone
 
 CPU = "cpu"
 
@@ -23,10 +23,14 @@ class PodAllocation(msgspec.Struct, frozen=True):
 class NodeState:
     """Allocations on one node, under the layout that the node has now. A CPU is free when nobody has it any more."""
 
-    __slots__ = ("allocated", "layout", "numa_owned", "pcpu_owned", "pods", "used")
+    __slots__ = ("_layout", "_signature", "_zones", "allocated", "numa_owned", "pcpu_owned", "pods", "used", "version")
 
     def __init__(self, layout: Layout | None = None) -> None:
-        self.layout = layout or Layout()
+        self._layout = layout or Layout()
+        self._signature: Hashable = None
+        self._zones: list[dict[str, int]] | None = None
+        self.version = 0
+        """Moves with every change."""
         self.pods: dict[str, PodAllocation] = {}
         self.allocated = 0
         """CPUs that pods have, as a mask; also some that the layout does not know."""
@@ -35,10 +39,33 @@ class NodeState:
         self.used: dict[int, dict[str, int]] = {}
         """What pods have of each NUMA node by id, not amplified."""
 
+    @property
+    def layout(self) -> Layout:
+        """What the node has now."""
+        return self._layout
+
+    def lay_out(self, layout: Layout) -> None:
+        """The node is another one now; its pods stay."""
+        self._layout = layout
+        self._moved()
+
+    def _moved(self) -> None:
+        self._zones = self._signature = None
+        self.version += 1
+
+    @property
+    def signature(self) -> Hashable:
+        """Nodes of equal layout and equal signature answer every question alike."""
+        if self._signature is None:
+            used = tuple((zone, *sorted(amounts.items())) for zone, amounts in sorted(self.used.items()))
+            self._signature = (self.allocated, self.pcpu_owned, self.numa_owned, used, *self.zone_owners())
+        return self._signature
+
     def add(self, uid: str, allocation: PodAllocation) -> None:
         """Count a pod; what it had before is given back."""
         if uid in self.pods:
             self.remove(uid)
+        self._moved()
         self.pods[uid] = allocation
         self.allocated |= allocation.cpus
         self._mark(allocation)
@@ -52,6 +79,7 @@ class NodeState:
         allocation = self.pods.pop(uid, None)
         if allocation is None:
             return False
+        self._moved()
         if allocation.cpus:
             self.allocated = self.pcpu_owned = self.numa_owned = 0
             for other in self.pods.values():
@@ -93,8 +121,14 @@ class NodeState:
         )
 
     def zone_used(self, index: int) -> dict[str, int]:
-        """What is used of a NUMA node, by index, in the same terms as its allocatable: cpu amplified for bound CPUs."""
-        zone = self.layout.zones[index]
+        """What is used of a NUMA node, by index, in the same terms as its allocatable: cpu amplified for bound CPUs.
+
+        Do not write."""
+        if self._zones is None:
+            self._zones = [self._zone_used(zone) for zone in self._layout.zones]
+        return self._zones[index]
+
+    def _zone_used(self, zone: Zone) -> dict[str, int]:
         used = dict(self.used.get(zone.id, {}))
         ratio = self.layout.ratio
         if ratio is not None and ratio > 1.0 and used.get(CPU):

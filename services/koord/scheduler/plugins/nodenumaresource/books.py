@@ -4,7 +4,7 @@ One per cluster, shared by the plugins of several profiles. A node is found by n
 NodeResourceTopology come in any order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 
@@ -18,6 +18,10 @@ POLICY_CODES = {"": 0, BEST_EFFORT: 1, RESTRICTED: 2, SINGLE_NUMA_NODE: 3}
 UNREPORTED, NO_CPUS, VALID = 0, 1, 2
 MOST_RESOURCES = 32
 """Resources of NUMA nodes that are looked at; the names that come first."""
+
+
+MOST_LAYOUTS = 1024
+"""Kinds of machines whose layout is shared."""
 
 
 class ZoneColumns:
@@ -143,6 +147,8 @@ class Books:
         self._nodes: dict[str, _Node] = {}
         self._where: dict[str, str] = {}
         self._given: dict[str, tuple[str, PodAllocation]] = {}
+        self._dirty: set[_Node] = set()
+        self._layouts: dict[Hashable, Layout] = {}
         self._special: dict[str, tuple[bool, bool, bool]] = {}
         self.binding = 0
         """How many nodes bind every pod's CPUs."""
@@ -185,7 +191,8 @@ class Books:
         self.version += 1
         node.row = node.marked = None
         self._count(name, None)
-        node.state.layout = Layout()
+        node.state.lay_out(Layout())
+        self._dirty.discard(node)
         self._drop(name, node)
 
     def report(self, name: str, reported: Reported | None) -> None:
@@ -198,12 +205,35 @@ class Books:
 
     def _lay_out(self, name: str, node: _Node) -> None:
         assert node.marked is not None and node.row is not None, "only nodes on a row are laid out"
-        laid = node.state.layout = layout(node.marked, node.reported)
+        laid = self._shared(layout(node.marked, node.reported))
+        node.state.lay_out(laid)
         self.columns.reserve(len(laid.zones), (resource for zone in laid.zones for resource in zone.allocatable))
         self.columns.write(node.row, node.state)
+        self._dirty.discard(node)
         self.version += 1
         self._count(name, laid)
         self.cluster.touch(node.row)
+
+    def _shared(self, laid: Layout) -> Layout:
+        """The one object for machines that are alike."""
+        zones = tuple((zone.id, zone.cpus, *sorted(zone.allocatable.items())) for zone in laid.zones)
+        key = (
+            id(laid.topology),
+            laid.reported,
+            laid.reserved,
+            laid.bind,
+            laid.policy,
+            laid.strategy,
+            laid.ratio,
+            zones,
+        )
+        known = self._layouts.get(key)
+        if known is not None and known.topology is laid.topology:
+            return known
+        if len(self._layouts) >= MOST_LAYOUTS:
+            self._layouts.clear()
+        self._layouts[key] = laid
+        return laid
 
     def _count(self, name: str, laid: Layout | None) -> None:
         before = (self.binding > 0, self.aligning > 0, self.amplified > 0)
@@ -283,6 +313,13 @@ class Books:
 
     def _changed(self, node: _Node) -> None:
         if node.row is not None:
-            self.columns.write_usage(node.row, node.state)
+            self._dirty.add(node)
             self.version += 1
             self.cluster.touch(node.row)
+
+    def flush(self) -> None:
+        """Bring the columns up to date: to be called before they are read."""
+        for node in self._dirty:
+            if node.row is not None:
+                self.columns.write_usage(node.row, node.state)
+        self._dirty.clear()

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from koord.accounting.requests import amounts, resource_list
+from koord.accounting.requests import amounts
 from koord.columns.matrix import Bools, Floats
 from koord.kube.noderesourcetopology import NodeResourceTopology
 from koord.kube.protocol.cpulist import cpu_ids
@@ -14,10 +14,8 @@ from koord.kube.protocol.numa import (
     NUMA_TOPOLOGY_SPEC,
     RESOURCE_SPEC,
     RESOURCE_STATUS,
-    completed_resource_spec,
     resource_spec,
     resource_status,
-    write_resource_status,
 )
 from koord.kube.protocol.qos import PRIORITY_CLASS, QOS_CLASS
 from koord.kube.resources import NODE_RESOURCE_TOPOLOGIES, Resource
@@ -41,13 +39,18 @@ from koord.scheduler.framework.contract import (
 )
 from koord.scheduler.framework.events import NODE_EVENTS, NODE_TOPOLOGY_EVENTS, ClusterEvent
 from koord.scheduler.numa.layout import read_node, read_topology
-from koord.scheduler.numa.placing import place
-from koord.scheduler.numa.state import PodAllocation
+from koord.scheduler.numa.state import NodeState, PodAllocation
 from koord.scheduler.plugins.nodenumaresource.books import Books
+from koord.scheduler.plugins.nodenumaresource.onerow import Answer, answer
 from koord.scheduler.plugins.nodenumaresource.plainscore import PlainScore
 from koord.scheduler.plugins.nodenumaresource.rows import Rows
 from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings
 from koord.scheduler.plugins.nodenumaresource.terms import NUMATerms, compile_terms
+from koord.scheduler.plugins.nodenumaresource.working import Working
+
+FEW = 2
+"""Rows that are asked about one by one; an engine that has one row to ask about shows it twice."""
+NOTHING = PodAllocation()
 
 
 class NodeNUMAResource(
@@ -66,6 +69,8 @@ class NodeNUMAResource(
     def __init__(self, settings: NUMASettings | None = None) -> None:
         self.settings = settings or NUMASettings()
         self.books: Books
+        self._asked: tuple[Window, Terms, int, list[Answer]] | None = None
+        self._working = Working(self.settings)
         self._plain = PlainScore(self.settings.scoring.scoring)
         self._last: tuple[Template, NUMATerms | None] | None = None
         self._rows: tuple[Window, Terms, int, Rows] | None = None
@@ -123,6 +128,8 @@ class NodeNUMAResource(
     def filter(self, terms: Terms, window: Window) -> Bools:
         """Every check of the spec, on all rows at once."""
         assert isinstance(terms, NUMATerms)
+        if window.size <= FEW:
+            return np.array([one.fits for one in self._few(terms, window)], dtype=np.bool_)
         return self._on(terms, window).fits()
 
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
@@ -143,6 +150,8 @@ class NodeNUMAResource(
             rates = self._plain.rate(window, terms.natives)
             if rates is not None:
                 return rates
+        if window.size <= FEW:
+            return np.array([one.score for one in self._few(terms, window)])
         scores = self._on(terms, window).score()
         self._rows = None  # nothing is asked after the score; the window may be large
         return scores
@@ -167,25 +176,15 @@ class NodeNUMAResource(
         node = self.books.cluster.index.name(row)
         assert node is not None, "only live rows are chosen"
         state = self.books.state(node)
-        wish = terms.wish(state.layout, self.settings)
-        if wish.cpus is None and not wish.policy and not wish.burst:
+        worked = self._working.out(state, terms)
+        if isinstance(worked.found, str):
+            return worked.found
+        given = worked.found.allocation if worked.found is not None else NOTHING
+        if not given.cpus and not given.zones:
             return Allocation()
-        placed = place(state, wish)
-        if isinstance(placed, str):
-            return placed
-        if not placed.cpus and not placed.zones:
-            return Allocation()
-        self.books.give(pod.uid, node, placed)
-        zones = [(zone, resource_list(taken)) for zone, taken in placed.zones]
-        annotations = {RESOURCE_STATUS: write_resource_status(placed.cpus, zones)}
-        if wish.cpus is not None:
-            text = pod.annotations.get(RESOURCE_SPEC, "")
-            required = bool(state.layout.bind)
-            completed = completed_resource_spec(text, wish.cpus.policy, required=required)
-            if completed != text:
-                annotations[RESOURCE_SPEC] = completed
-        slots = tuple(f"cpu/{node}/{cpu}" for cpu in cpu_ids(placed.cpus))
-        return Allocation(annotations, slots=slots)
+        self.books.give(pod.uid, node, given)
+        slots = tuple(f"cpu/{node}/{cpu}" for cpu in cpu_ids(given.cpus))
+        return Allocation(worked.annotations(pod.annotations.get(RESOURCE_SPEC, "")), slots=slots)
 
     def unreserve(self, uid: str) -> None:
         """Give back what the pod has."""
@@ -257,6 +256,26 @@ class NodeNUMAResource(
         if reported.problems:
             raise ValueError("; ".join(reported.problems))
         return (ClusterEvent.NODE_TOPOLOGY_ADD if old is None else ClusterEvent.NODE_TOPOLOGY_UPDATE,)
+
+    def _few(self, terms: NUMATerms, window: Window) -> list[Answer]:
+        """As :meth:`_on`, node by node; what is worked out for Filter is kept for Score and Reserve."""
+        kept, version = self._asked, self.books.version
+        if kept is not None and kept[0] is window and kept[1] == terms and kept[2] == version:
+            return kept[3]
+        found: dict[int, Answer] = {}
+        rows = (
+            np.arange(window.cluster.high)[window.rows].tolist()
+            if isinstance(window.rows, slice)
+            else window.rows.tolist()
+        )
+        for at, row in enumerate(rows):
+            if row not in found:
+                name = self.books.cluster.index.name(row)
+                state = self.books.state(name) if name is not None else NodeState()
+                found[row] = answer(state, terms, window, at, self.settings, self._working)
+        answers = [found[row] for row in rows]
+        self._asked = window, terms, version, answers
+        return answers
 
     def _on(self, terms: NUMATerms, window: Window) -> Rows:
         """Filter and Score ask about the same rows, one after the other: what both need is read once."""

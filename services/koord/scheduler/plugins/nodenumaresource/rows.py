@@ -30,6 +30,7 @@ class Rows:
     """One class on one window. Arrays are one value per row of the window."""
 
     def __init__(self, books: Books, terms: NUMATerms, window: Window, settings: NUMASettings) -> None:
+        books.flush()
         columns = books.columns
         self._books = books
         self._columns = columns
