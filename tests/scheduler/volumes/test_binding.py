@@ -1,5 +1,6 @@
 """VolumeBinding at the plugin contract: where pods with claims go, and what their claims are promised."""
 
+from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.volumes.stamps import Stamps
 from tests.scheduler.volumes.objects import (
     HOST,
@@ -232,6 +233,22 @@ def test_a_promise_ends_when_the_api_shows_it() -> None:
     assert world.place(world.pod("p2", using("data"))) == "a"
     world.engine.forget(pod.uid)
     assert world.place(world.pod("p3", using("data"))) == "a"
+
+
+def test_what_controllers_note_on_objects_wakes_nobody() -> None:
+    world = bed()
+    data, pv = claim("data", volume="pv", bound=True), local("pv", "b", given=claim("data"))
+    assert world.tell("claim", data) == {ClusterEvent.PVC_ADD}
+    assert world.tell("volume", pv) == {ClusterEvent.PV_ADD}
+    clock, epoch = world.book.stamps.clock, world.book.epoch
+    for body in (data, pv):
+        body["metadata"] |= {"resourceVersion": "7"}
+        body["metadata"].setdefault("annotations", {})["of"] = "somebody"
+    assert world.tell("claim", data) == world.tell("volume", pv) == set()
+    assert (world.book.stamps.clock, world.book.epoch) == (clock, epoch)
+    assert world.book.volumes["pv"].metadata.resource_version == "7"
+    assert world.tell("volume", {**pv, "status": {"phase": "Failed"}}) == {ClusterEvent.PV_UPDATE}
+    assert world.book.epoch == epoch + 1
 
 
 def test_bad_objects_change_nothing() -> None:

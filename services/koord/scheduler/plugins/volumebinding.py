@@ -218,7 +218,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, PreBindPlugin,
     def changed(self, resource: Resource, key: str, old: Any | None, new: Any | None) -> Iterable[ClusterEvent]:
         """Into the book."""
         self._book.apply(resource, key, new)
-        self.epoch += 1
+        self.epoch = self._book.epoch
         return watching.events(resource, old, new)
 
     def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:

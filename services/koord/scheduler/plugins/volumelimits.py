@@ -209,7 +209,7 @@ class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
             self._set_attachment(key, new)
             return watching.events(resource, old, new)
         book.apply(resource, key, new)
-        self.epoch += resource != CSI_NODES
+        self.epoch = book.epoch
         if resource == CSI_NODES:
             row = self._cluster.index.find(key)
             if row is not None:

@@ -202,5 +202,5 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugi
     def changed(self, resource: Resource, key: str, old: Any | None, new: Any | None) -> Iterable[ClusterEvent]:
         """Into the book."""
         self._book.apply(resource, key, new)
-        self.epoch += 1
+        self.epoch = self._book.epoch
         return watching.events(resource, old, new)

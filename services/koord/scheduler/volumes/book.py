@@ -48,6 +48,7 @@ from koord.scheduler.volumes.stamps import (
     of_pool,
     of_volume,
 )
+from koord.scheduler.volumes.substance import same
 
 LARGEST = 1 << 62
 
@@ -79,6 +80,8 @@ class VolumeBook:
         self._pools: dict[str, Pool] = {}
         self._pool_of: dict[str, str] = {}
         self.stamps = Stamps()
+        self.epoch = 0
+        """How often the API told something new."""
         self._volume_promises: dict[str, Promise] = {}
         self._promised_to: dict[str, set[str]] = {}
         """By claim: the volumes promised to it."""
@@ -99,6 +102,11 @@ class VolumeBook:
 
         ValueError names the field and the rule; what was known of the object stays.
         """
+        news = self._apply(resource, key, new)
+        self.epoch += news
+        return news
+
+    def _apply(self, resource: Resource, key: str, new: Any | None) -> bool:
         if resource is PERSISTENT_VOLUME_CLAIMS:
             return self._apply_claim(key, new)
         if resource is PERSISTENT_VOLUMES:
@@ -118,7 +126,11 @@ class VolumeBook:
         return True
 
     def _apply_claim(self, key: str, new: PersistentVolumeClaim | None) -> bool:
-        if self.claims.get(key) is new:
+        old = self.claims.get(key)
+        if old is new:
+            return False
+        if new is not None and same(old, new):
+            self.claims[key] = new
             return False
         if new is not None:
             amount(new.spec.resources.requests, f"PersistentVolumeClaim {key}: spec.resources.requests")
@@ -139,6 +151,9 @@ class VolumeBook:
     def _apply_volume(self, name: str, new: PersistentVolume | None) -> bool:
         old = self.volumes.get(name)
         if old is new:
+            return False
+        if new is not None and same(old, new):
+            self.volumes[name] = new
             return False
         size = 0
         if new is not None:

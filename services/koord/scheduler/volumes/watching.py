@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from koord.kube.meta import TypedObject
 from koord.kube.resources import (
     CSI_DRIVERS,
     CSI_NODES,
@@ -24,6 +25,7 @@ from koord.kube.storage import (
 from koord.scheduler.framework.contract import Template, Watch
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.volumes.claims import claims_of
+from koord.scheduler.volumes.substance import same
 
 CLASSES = Watch(STORAGE_CLASSES, StorageClass)
 DRIVERS = Watch(CSI_DRIVERS, CSIDriver)
@@ -45,10 +47,10 @@ _EVENTS: Mapping[str, tuple[ClusterEvent, ClusterEvent]] = {
 
 
 def events(resource: Resource, old: object | None, new: object | None) -> Iterable[ClusterEvent]:
-    """An object that goes helps nobody, except an attachment."""
+    """An object that goes helps nobody, except an attachment; nor does one whose version alone is new."""
     if resource == VOLUME_ATTACHMENTS:
         return (ClusterEvent.VOLUME_ATTACHMENT_DELETE,) if new is None else _NONE
-    if new is None:
+    if new is None or (isinstance(old, TypedObject) and isinstance(new, TypedObject) and same(old, new)):
         return _NONE
     added, updated = _EVENTS[resource.token]
     return (added,) if old is None else (updated,)
