@@ -6,10 +6,13 @@ import msgspec
 import pytest
 
 from koord.scheduler.engine.cluster import NodeInfo, Taint
+from koord.scheduler.engine.diagnosis import Diagnosis
+from koord.scheduler.engine.placement import Placed
 from koord.scheduler.framework.contract import Plugin, Template
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.plugins.affinity import NodeAffinity
 from koord.scheduler.plugins.fit import FitSettings, NodeResourcesFit
+from koord.scheduler.plugins.hint import HINT, SchedulingHint
 from koord.scheduler.plugins.node_status import NodeName, NodeUnschedulable
 from koord.scheduler.plugins.tolerations import TaintToleration
 from tests.scheduler.clusters import GIB, Bed, requests
@@ -99,3 +102,24 @@ def test_taints_cordons_and_names() -> None:
     assert [cordons.helps(plain, event, node) for node in (open_node, cordoned, None)] == [True, False, True]
     named = msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, node_name="a"))
     assert [names.helps(named, event, node) for node in (open_node, tainted, None)] == [True, False, True]
+
+
+def test_nodes_that_a_hint_names() -> None:
+    bed = Bed()
+    hints = plugin_of(bed, SchedulingHint)
+    pods = [bed.pod("p", annotations={HINT: text}) for text in ('{"nodeNames":["a"]}', "{")]
+    event = ClusterEvent.NODE_ADD
+    for name, expected in (("a", [True, False]), ("b", [False, False])):
+        assert [hints.helps(pod.class_.template, event, NodeInfo(name, {})) for pod in pods] == expected
+    assert hints.helps(pods[0].class_.template, event, None)
+
+
+def test_a_named_node_that_comes() -> None:
+    bed = Bed()
+    bed.node("other")
+    pod = bed.pod("p", annotations={HINT: '{"nodeNames":["a"]}'})
+    outcome = bed.engine.place_one(pod)
+    assert isinstance(outcome, Diagnosis)
+    assert "SchedulingHint" in outcome.plugins
+    bed.node("a")
+    assert isinstance(bed.engine.place_one(pod), Placed)

@@ -12,6 +12,8 @@ from koord.kube.protocol.nodekeys import decode_value
 from koord.scheduler.config.koordinatorargs import SchedulingHintArgs
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.framework.contract import PreferPlugin, PreFilterPlugin, Template, Terms
+from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.plugins.rows import node_of
 
 HINT: Final = "internal.scheduling.koordinator.sh/scheduling-hint"
 LEGACY_HINT: Final = "scheduling.koordinator.sh/scheduling-hint"
@@ -30,10 +32,15 @@ class SchedulingHint(PreFilterPlugin, PreferPlugin):
 
     name: ClassVar[str] = "SchedulingHint"
     pod_keys: ClassVar[tuple[str, ...]] = (HINT, LEGACY_HINT)
+    events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.NODE_ADD,))
     prefilter_resolvable: ClassVar[bool] = False
 
     def __init__(self, args: SchedulingHintArgs | None = None) -> None:
         self._most = (args or SchedulingHintArgs()).max_hint_nodes
+
+    def attach(self, cluster: Cluster) -> None:
+        """Keeps the cluster for its hint to the queue."""
+        self._cluster = cluster
 
     def prefilter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """The names, or why they cannot be read."""
@@ -42,6 +49,12 @@ class SchedulingHint(PreFilterPlugin, PreferPlugin):
         except ValueError as error:
             return str(error)
         return frozenset(hint.node_names) if hint is not None and hint.node_names else None
+
+    def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
+        """Only a node that the hint names does. The original wakes the pod at whatever happens."""
+        terms = self.prefilter_terms(template, self._cluster)
+        name = node_of(subject)
+        return name is None or (isinstance(terms, frozenset) and name in terms)
 
     def prefilter(self, terms: Terms) -> str | None:
         """What is wrong with the annotation."""
