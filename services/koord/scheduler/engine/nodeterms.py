@@ -95,10 +95,11 @@ def _compare(column: LabelColumn, operator: str, values: tuple[str, ...]) -> Boo
 def _name_mask(key: str, operator: str, values: tuple[str, ...], window: Window) -> Bools:
     if key != NAME_FIELD or operator not in ("In", "NotIn"):
         raise ValueError(f"node selector: matchFields: {key} {operator}: only {NAME_FIELD} In or NotIn is known")
-    named = np.zeros(window.cluster.high, dtype=np.bool_)
-    for value in values:
-        row = window.cluster.index.find(value)
-        if row is not None:
-            named[row] = True
-    found: Bools = named[window.rows]
+    rows = [row for value in values if (row := window.cluster.index.find(value)) is not None]
+    found: Bools
+    if isinstance(window.rows, slice):
+        found = np.zeros(window.size, dtype=np.bool_)
+        found[rows] = True
+    else:
+        found = np.isin(window.rows, rows) if len(rows) != 1 else np.equal(window.rows, rows[0])
     return found if operator == "In" else ~found

@@ -7,10 +7,16 @@ import numpy as np
 
 from koord.columns.matrix import Bools, Floats
 from koord.kube import pods as kube
-from koord.kube.nodeselectors import compile_term
-from koord.kube.pods import NodeSelectorRequirement, NodeSelectorTerm
 from koord.scheduler.engine.cluster import Cluster
-from koord.scheduler.engine.labels import ABSENT, LabelColumn
+from koord.scheduler.engine.nodeterms import (
+    NodeTerm,
+    Requirement,
+    label_mask,
+    node_term,
+    node_terms,
+    term_mask,
+    terms_mask,
+)
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import (
     FilterPlugin,
@@ -24,19 +30,9 @@ from koord.scheduler.framework.contract import (
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.plugins.rows import takes_now
 
-NAME_FIELD = "metadata.name"
 MISMATCH = "node(s) didn't match Pod's node affinity/selector"
 ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 CONFLICT = "pod affinity terms conflict"
-
-Requirement = tuple[str, str, tuple[str, ...]]
-
-
-class Term(msgspec.Struct, frozen=True):
-    """One selector term: label tests and tests of the node's name, all of which must hold."""
-
-    labels: tuple[Requirement, ...] = ()
-    names: tuple[Requirement, ...] = ()
 
 
 class AffinityTerms(msgspec.Struct, frozen=True):
@@ -44,14 +40,14 @@ class AffinityTerms(msgspec.Struct, frozen=True):
     adds to every pod."""
 
     selector: tuple[Requirement, ...]
-    required: tuple[Term, ...] | None
-    enforced: tuple[Term, ...] | None = None
+    required: tuple[NodeTerm, ...] | None
+    enforced: tuple[NodeTerm, ...] | None = None
 
 
 class PreferredTerms(msgspec.Struct, frozen=True):
     """Terms with the weight each adds to a node's score."""
 
-    preferred: tuple[tuple[int, Term], ...]
+    preferred: tuple[tuple[int, NodeTerm], ...]
 
 
 class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
@@ -68,8 +64,8 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
     normalized: ClassVar[bool] = True
 
     def __init__(self, added: kube.NodeAffinity | None = None) -> None:
-        self._enforced: tuple[Term, ...] | None = None
-        self._added: tuple[tuple[int, Term], ...] = ()
+        self._enforced: tuple[NodeTerm, ...] | None = None
+        self._added: tuple[tuple[int, NodeTerm], ...] = ()
         if added is not None:
             self._enforced = _required(added)
             self._added = _preferred(added)
@@ -120,7 +116,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
         assert isinstance(terms, AffinityTerms)
         ok = _own_test(terms, window)
         if terms.enforced is not None:
-            ok &= _any_test(terms.enforced, window)
+            ok &= terms_mask(terms.enforced, window)
         return ok
 
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
@@ -129,7 +125,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
         refused: Bools = ~_own_test(terms, window)
         if terms.enforced is None:
             return [Reason(MISMATCH, refused, resolvable=False)]
-        kept_off: Bools = ~_any_test(terms.enforced, window)
+        kept_off: Bools = ~terms_mask(terms.enforced, window)
         return [
             Reason(ENFORCED, kept_off, resolvable=False),
             Reason(MISMATCH, refused & ~kept_off, resolvable=False),
@@ -150,7 +146,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
         assert isinstance(terms, PreferredTerms)
         total: Floats = np.zeros(window.size)
         for weight, term in terms.preferred:
-            total += weight * _term_test(term, window)
+            total += weight * term_mask(term, window)
         return total
 
     def normalize(self, terms: Terms, raw: Floats, low: float, high: float) -> Floats:
@@ -162,7 +158,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
     def _terms(self, template: Template) -> AffinityTerms | None:
         spec = template.spec
         selector = tuple((key, "In", (value,)) for key, value in sorted(spec.node_selector.items()))
-        required: tuple[Term, ...] | None = None
+        required: tuple[NodeTerm, ...] | None = None
         if spec.affinity is not None and spec.affinity.node_affinity is not None:
             required = _required(spec.affinity.node_affinity)
         if not selector and required is None and self._enforced is None:
@@ -170,108 +166,27 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
         return AffinityTerms(selector, required, self._enforced)
 
 
-def _required(affinity: kube.NodeAffinity) -> tuple[Term, ...] | None:
+def _required(affinity: kube.NodeAffinity) -> tuple[NodeTerm, ...] | None:
     """SelectorError names what is wrong with a term."""
     if affinity.required is None:
         return None
-    return tuple(_term(term) for term in affinity.required.node_selector_terms)
+    return node_terms(affinity.required)
 
 
-def _preferred(affinity: kube.NodeAffinity) -> tuple[tuple[int, Term], ...]:
+def _preferred(affinity: kube.NodeAffinity) -> tuple[tuple[int, NodeTerm], ...]:
     """Terms without tests add nothing. SelectorError names what is wrong with a term."""
     return tuple(
-        (preferred.weight, _term(preferred.preference))
+        (preferred.weight, node_term(preferred.preference))
         for preferred in affinity.preferred
         if preferred.preference.match_expressions or preferred.preference.match_fields
     )
-
-
-def _term(term: NodeSelectorTerm) -> Term:
-    """SelectorError names what is wrong with a term."""
-    compile_term(term)
-    return Term(
-        tuple(_requirement(requirement) for requirement in term.match_expressions),
-        tuple(_requirement(requirement) for requirement in term.match_fields),
-    )
-
-
-def _requirement(requirement: NodeSelectorRequirement) -> Requirement:
-    return (requirement.key, requirement.operator, tuple(requirement.values))
 
 
 def _own_test(terms: AffinityTerms, window: Window) -> Bools:
     """What the pod itself asks for."""
     ok: Bools = np.ones(window.size, dtype=np.bool_)
     for requirement in terms.selector:
-        ok &= _label_test(requirement, window)
+        ok &= label_mask(requirement, window)
     if terms.required is not None:
-        ok &= _any_test(terms.required, window)
+        ok &= terms_mask(terms.required, window)
     return ok
-
-
-def _any_test(terms: tuple[Term, ...], window: Window) -> Bools:
-    """One of them at least."""
-    matched: Bools = np.zeros(window.size, dtype=np.bool_)
-    for term in terms:
-        matched |= _term_test(term, window)
-    return matched
-
-
-def _term_test(term: Term, window: Window) -> Bools:
-    """A term without any test matches nothing."""
-    if not term.labels and not term.names:
-        return np.zeros(window.size, dtype=np.bool_)
-    ok: Bools = np.ones(window.size, dtype=np.bool_)
-    for requirement in term.labels:
-        ok &= _label_test(requirement, window)
-    for key, operator, values in term.names:
-        ok &= _name_test(key, operator, values, window)
-    return ok
-
-
-def _label_test(requirement: Requirement, window: Window) -> Bools:
-    key, operator, values = requirement
-    column = window.cluster.labels.column(key)
-    codes = column.codes[window.rows]
-    if operator in ("In", "NotIn"):
-        found: Bools = np.zeros(window.size, dtype=np.bool_)
-        for value in values:
-            found |= codes == column.code(value)
-        return found if operator == "In" else ~found
-    if operator == "Exists":
-        return np.not_equal(codes, ABSENT)
-    if operator == "DoesNotExist":
-        return np.equal(codes, ABSENT)
-    if operator in ("Gt", "Lt"):
-        return _compare(column, operator, values)[codes]
-    raise ValueError(f"node affinity: key {key!r}: unknown operator {operator!r}")
-
-
-def _compare(column: LabelColumn, operator: str, values: tuple[str, ...]) -> Bools:
-    """Gt and Lt compare whole numbers; a label or bound that is none does not match."""
-    passed = np.zeros(len(column.values), dtype=np.bool_)
-    bound = _whole(values[0]) if len(values) == 1 else None
-    if bound is not None:
-        for code, text in enumerate(column.values):
-            number = None if code == ABSENT else _whole(text)
-            if number is not None:
-                passed[code] = number > bound if operator == "Gt" else number < bound
-    return passed
-
-
-def _name_test(key: str, operator: str, values: tuple[str, ...], window: Window) -> Bools:
-    if key != NAME_FIELD or operator not in ("In", "NotIn"):
-        raise ValueError(f"node affinity: matchFields: {key} {operator}: only {NAME_FIELD} In or NotIn is known")
-    rows = [row for value in values if (row := window.cluster.index.find(value)) is not None]
-    found: Bools
-    if isinstance(window.rows, slice):
-        found = np.zeros(window.size, dtype=np.bool_)
-        found[rows] = True
-    else:
-        found = np.isin(window.rows, rows) if len(rows) != 1 else np.equal(window.rows, rows[0])
-    return found if operator == "In" else ~found
-
-
-def _whole(text: str) -> int | None:
-    body = text[1:] if text[:1] in "+-" else text
-    return int(text) if body.isdecimal() and body.isascii() and len(body) < 20 else None
