@@ -87,7 +87,7 @@ class Books:
         plugins: Sequence[AssignPlugin],
     ) -> None:
         """Many pods of one footprint that had no node, the i-th on the i-th row; ``plugins`` are those to be told."""
-        self.cluster.assign_run(uids, footprint, rows)
+        self.cluster.assign_run(uids, footprint, [pod.node for pod in pods], rows)
         self._assigned.update(zip(uids, pods, strict=True))
         for plugin in plugins:
             if type(plugin).assigned_run is AssignPlugin.assigned_run:

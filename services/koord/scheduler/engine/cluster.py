@@ -292,18 +292,17 @@ class Cluster:
         """Pods that are counted on a node, known or not. Do not keep."""
         return self._on.get(node, ())
 
-    def assign_run(self, uids: list[str], footprint: Footprint, rows: list[int]) -> None:
-        """Count many pods of one footprint, the i-th on the i-th row, with one change of the columns."""
-        index = self.index
-        for uid, row in zip(uids, rows, strict=True):
-            node = index.name(row)
-            assert node is not None, "a pod is placed on live rows only"
-            self.pods[uid] = Slot(node, row, footprint)
-            on = self._on.get(node)
-            if on is None:
-                self._on[node] = {uid}
+    def assign_run(self, uids: list[str], footprint: Footprint, nodes: list[str], rows: list[int]) -> None:
+        """Count many pods of one footprint, the i-th on the i-th of ``nodes``, which are on ``rows``, with one change
+        of the columns."""
+        pods, on = self.pods, self._on
+        for uid, node, row in zip(uids, nodes, rows, strict=True):
+            pods[uid] = Slot(node, row, footprint)
+            of_node = on.get(node)
+            if of_node is None:
+                on[node] = {uid}
             else:
-                on.add(uid)
+                of_node.add(uid)
         touched, counts = np.unique(np.array(rows, dtype=np.int64), return_counts=True)
         vector = footprint.vector
         self._usage.data[: len(vector), touched] -= vector[:, None] * counts

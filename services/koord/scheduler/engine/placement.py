@@ -344,7 +344,7 @@ class Engine(Books):
         """Drop the rankings used least recently beyond ``keep``, and now and then those that take too much memory."""
         kept, rows = self._evaluations, len(self.cluster.alive)
         self._made += 1
-        size = 0 if self._made % 16 else sum(evaluation.width for _, evaluation in kept.values()) * rows
+        size = 0 if self._made % 64 else sum(evaluation.width for _, evaluation in kept.values()) * rows
         while len(kept) > self._keep or (size > KEPT_BYTES and len(kept) > 16):
             dropped, (_, evaluation) = kept.popitem(last=False)
             size -= evaluation.width * rows

@@ -6,7 +6,7 @@ a node, whoever gave it to them, and from what is planned. Only keys that the po
 over on cpu can still start a gpu-only pod.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -62,6 +62,7 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
 
     def __init__(self, settings: ElasticQuotaSettings | None = None) -> None:
         self.settings = settings or ElasticQuotaSettings()
+        self.epoch = 0
         self.tree = QuotaTree()
         self._used: dict[str, dict[str, int]] = {}
         self._kept: dict[str, dict[str, int]] = {}
@@ -74,9 +75,10 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
 
     def set_quota(self, quota: QuotaObject) -> bool:
         """Add or update a quota; True if anything in force changed. ValueError names the field and the rule."""
-        before = self.tree.get(quota.metadata.name)
+        before, empty = self.tree.get(quota.metadata.name), not len(self.tree)
         if not self.tree.set(quota):
             return False
+        self.epoch += empty
         self._limits.pop(quota.metadata.name, None)
         after = self.tree.get(quota.metadata.name)
         if before is None or after is None or (before.parent, before.namespaces) != (after.parent, after.namespaces):
@@ -87,6 +89,7 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         """Forget a quota; its pods count for the default quota, if there is one."""
         if not self.tree.remove(name, namespace):
             return False
+        self.epoch += not len(self.tree)
         self._limits.pop(name, None)
         self._recount()
         return True
@@ -124,7 +127,9 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
     # The check ------------------------------------------------------------------------------------------------------
 
     def prefilter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
-        """Which quota is resolved at each check, because quotas come and go."""
+        """Which quota is resolved at each check, because quotas come and go; without any there is nothing to check."""
+        if not len(self.tree):
+            return None
         asked = tuple((name, amount) for name, amount in sorted(template.request.items()) if amount > 0)
         if not asked:
             return None
@@ -241,6 +246,14 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         charge = _Charge(ref, chain, pod.footprint.request, keys.is_preemptible(ref.labels))
         self._charges[ref.uid] = charge
         self._charge(charge, 1)
+
+    def assigned_run(self, pods: Sequence[AssignedPod]) -> None:
+        """Without any quota they are only remembered."""
+        if len(self.tree):
+            super().assigned_run(pods)
+        elif pods:
+            request, preemptible = pods[0].footprint.request, keys.is_preemptible(pods[0].ref.labels)
+            self._charges.update((pod.ref.uid, _Charge(pod.ref, (), request, preemptible)) for pod in pods)
 
     def unassigned(self, pod: AssignedPod) -> None:
         """Give back exactly what was charged."""
