@@ -4,6 +4,7 @@ from typing import Any
 
 from koord.scheduler.framework.events import ClusterEvent
 from tests.scheduler.volumes.objects import (
+    HOST,
     ZONE,
     Object,
     VolumeBed,
@@ -258,3 +259,32 @@ def test_hints() -> None:
     assert binding.helps(template, ClusterEvent.PV_ADD, objects.volumes["fits"])
     assert not binding.helps(template, ClusterEvent.PV_ADD, objects.volumes["unfit"])
     assert binding.helps(template, ClusterEvent.PV_ADD, None)
+
+
+def test_hints_of_nodes_and_pods() -> None:
+    world = bed({"a": 1, "b": 1})
+    world.tell("class", storage_class())
+    world.tell("claim", claim("local"))
+    bound(world, "c0")
+    bound(world, "c1")
+    bound(world, "c2")
+    binding, limits = (
+        next(plugin for plugin in world.profile.plugins if plugin.name == name)
+        for name in ("VolumeBinding", "NodeVolumeLimits")
+    )
+    local_pod = world.pod("local", using("local")).class_.template
+    missing = world.pod("missing", using("missing")).class_.template
+    nodes = {node.name: node for node in world.cluster.nodes if node is not None}
+    assert not binding.helps(local_pod, ClusterEvent.NODE_LABEL, nodes["a"])
+    world.tell("volume", volume("pv-a", on={HOST: ["a"]}))
+    assert binding.helps(local_pod, ClusterEvent.NODE_LABEL, nodes["a"])
+    assert not binding.helps(local_pod, ClusterEvent.NODE_LABEL, nodes["b"])
+    assert not binding.helps(missing, ClusterEvent.NODE_ADD, nodes["a"])
+    first, second = world.pod("p0", using("c0")), world.pod("p1", using("c1"))
+    assert {world.place(first), world.place(second)} == {"a", "b"}
+    third = world.pod("p2", using("c2")).class_.template
+    went = world.engine.counted(first.uid)
+    assert went is not None
+    assert not limits.helps(third, ClusterEvent.POD_DELETE, went)
+    world.engine.forget(first.uid)
+    assert limits.helps(third, ClusterEvent.POD_DELETE, went)

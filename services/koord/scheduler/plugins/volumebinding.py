@@ -12,7 +12,7 @@ from koord.columns.matrix import Bools
 from koord.kube.pods import PodSpec
 from koord.kube.resources import Resource
 from koord.kube.storage import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
-from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.cluster import Cluster, NodeInfo
 from koord.scheduler.engine.nodeterms import terms_mask
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import (
@@ -34,6 +34,7 @@ from koord.scheduler.framework.contract import (
     Write,
 )
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.plugins.rows import takes_now
 from koord.scheduler.volumes import watching
 from koord.scheduler.volumes.binding import Choice, Resolved, resolve
 from koord.scheduler.volumes.book import VolumeBook
@@ -226,6 +227,8 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, PreBindPlugin,
         claims = claims_of(template.namespace, template.spec)
         if claims is None or subject is None:
             return True
+        if isinstance(subject, NodeInfo):
+            return self._now(claims).value.refusal is None and takes_now(self, self._cluster, template, subject)
         if isinstance(subject, PersistentVolumeClaim):
             return any(use.key == subject.key for use in claims.uses)
         book = self._book

@@ -32,6 +32,7 @@ from koord.scheduler.framework.contract import (
     WatchPlugin,
 )
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.plugins.rows import takes_now
 from koord.scheduler.volumes import watching
 from koord.scheduler.volumes.attached import Attached, handle_of, handles_of, inline_handles
 from koord.scheduler.volumes.book import VolumeBook
@@ -133,11 +134,13 @@ class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
         return [Reason(EXCEEDED, ~self.filter(terms, window))]
 
     def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
-        """A pod that had claims went, or one of the pod's own claims changed."""
+        """The node where a pod with volumes went takes the pod now, or one of the pod's own claims changed."""
         if isinstance(subject, PersistentVolumeClaim):
             return watching.uses_claim(template, subject)
         if isinstance(subject, AssignedPod):
-            return bool(subject.spec.volumes)
+            return bool(subject.spec.volumes) and takes_now(self, self._cluster, template, subject)
+        if isinstance(subject, NodeInfo):
+            return takes_now(self, self._cluster, template, subject)
         return True
 
     # Pods and nodes -------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from koord.columns.matrix import Bools
 from koord.kube.resources import Resource
 from koord.kube.storage import PersistentVolume, PersistentVolumeClaim
-from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.cluster import Cluster, NodeInfo
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import (
     FilterPlugin,
@@ -19,6 +19,7 @@ from koord.scheduler.framework.contract import (
     WatchPlugin,
 )
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.plugins.rows import takes_now
 from koord.scheduler.volumes import watching
 from koord.scheduler.volumes.book import VolumeBook
 from koord.scheduler.volumes.claims import PodClaims, claims_of
@@ -46,6 +47,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, WatchPlugin):
     prefilter_resolvable: ClassVar[bool] = False
 
     _book: VolumeBook
+    _cluster: Cluster
     _derived: Derived[VolumeZones]
 
     def __init__(self) -> None:
@@ -53,6 +55,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, WatchPlugin):
 
     def attach(self, cluster: Cluster) -> None:
         """What is known of storage is one book for all plugins of the cluster."""
+        self._cluster = cluster
         self._book = VolumeBook.of(cluster)
         self._derived = Derived(self._book, zones_of)
 
@@ -94,6 +97,8 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, WatchPlugin):
 
     def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
         """Only the pod's claims and their volumes."""
+        if isinstance(subject, NodeInfo):
+            return takes_now(self, self._cluster, template, subject)
         if isinstance(subject, PersistentVolumeClaim):
             return watching.uses_claim(template, subject)
         claims = claims_of(template.namespace, template.spec)
