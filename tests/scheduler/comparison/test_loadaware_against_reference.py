@@ -195,7 +195,7 @@ def reported(bed: LoadBed, drawn: dict[str, Any]) -> plain.Metric:
     )
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     arguments,
     reports,

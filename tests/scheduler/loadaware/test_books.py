@@ -137,7 +137,7 @@ def answers(bed: LoadBed, name: str) -> list[tuple[bool, int]]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from(ARGS),
     st.lists(st.one_of(assigning, reporting, others), max_size=25),
