@@ -130,10 +130,12 @@ async def test_who_waits_gives_way_to_who_is_more_important(
         async with scheduler(nats_url, redis_url, cluster, settings):
             await world.pod("middle", cpu="2", priority=50)
             await until(lambda: patched(world, "middle", "nominatedNodeName") == ["a"], "middle waits")
+            await until(lambda: len(world.deletions) == 1, "on-a goes")
             await world.delete("on-a")
             await until(lambda: world.node_of("middle") == "a", "middle is bound")
             await world.pod("high", cpu="2", priority=100)
             await until(lambda: patched(world, "high", "nominatedNodeName") == ["a"], "high waits")
+            await until(lambda: len(world.deletions) == 2, "middle goes")
             await world.pod("higher", cpu="2", priority=200)
             await until(lambda: patched(world, "high", "nominatedNodeName") == ["a", None], "high waits no more")
             await world.delete("middle")
