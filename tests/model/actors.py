@@ -36,7 +36,7 @@ from koord.reconciler.term import Term
 from koord.reconciler.world import World
 from koord.scheduler.gang.book import GangSettings
 from koord.scheduler.service import SchedulerService
-from koord.scheduler.settings import SchedulerSettings
+from koord.scheduler.settings import PluginSettings, SchedulerSettings
 from koord.telemetry.context import TraceContext
 from koord.telemetry.spans import Spans
 from tests.model.apiserver import REQUEST_TIMEOUT_S
@@ -48,6 +48,8 @@ from tests.model.streams import Core, Heard, SteppedBus
 T = TypeVar("T")
 
 BATCH = 64
+WATCHING = tuple(plugin.name for plugin in SchedulerSettings().profile()[0].watching)
+"""Plugins that read objects which the model does not have."""
 
 
 class Scheduler:
@@ -58,7 +60,9 @@ class Scheduler:
         self.bus: SteppedBus = around.bus(actor)
         self.ledger = ledger
         host = SteppedHost("scheduler", actor, self.bus, ledger)
-        settings = SchedulerSettings(batch=BATCH, coscheduling=GangSettings(default_timeout_s=60.0))
+        settings = SchedulerSettings(
+            batch=BATCH, coscheduling=GangSettings(default_timeout_s=60.0), plugins=PluginSettings(disabled=WATCHING)
+        )
         self.service = SchedulerService(host, settings)
         self.host = host
         service = self.service
