@@ -393,3 +393,41 @@ def test_limits_of_the_estimate() -> None:
         "memory": 2 * GIB,
         "nvidia.com/gpu": 2,
     }
+
+
+def test_the_load_of_a_node_is_shown() -> None:
+    bed = LoadBed()
+    show = bed.load.endpoints()["node/{node}"]
+    assert show({"node": "unknown"}) == {}
+    bed.machine()
+    bed.assign(bed.pod("web", requests("4", "1Gi"), labels=PROD), since=NOW - 500)
+    bed.assign(bed.pod("job", requests("", ""), labels={"koordinator.sh/priority-class": "koord-batch"}))
+    pods = [
+        {
+            "timestamp": now_rfc3339(NOW - age),
+            "pod": {"metadata": {"namespace": "default", "name": name, "uid": f"uid-default-{name}"}},
+        }
+        for name, age in (("job", 0), ("web", 500))
+    ]
+    # 3400 and 250 milli-cores; 70 percent of 1 GiB, and 200 MiB.
+    memory = {"memory": str(751619277)}
+    assert show({"node": "n"}) == {
+        "pods": pods,
+        "nodeDelta": {"cpu": "3650m", "memory": str(751619277 + (200 << 20))},
+        "prodDelta": {"cpu": "3400m", **memory},
+        "nodeEstimated": {"cpu": "3650m", "memory": str(751619277 + (200 << 20))},
+        "nodeDeltaPods": ["default/job", "default/web"],
+        "prodDeltaPods": ["default/web"],
+        "nodeEstimatedPods": ["default/job", "default/web"],
+    }
+    bed.report(cpu="14", memory="40Gi", pods=[pod_metric("web", "5", "1Gi")])
+    assert show({"node": "n"}) == {
+        "pods": pods,
+        "prodUsage": {"cpu": "5", "memory": "1Gi"},
+        "nodeDelta": {"cpu": "250m", "memory": "200Mi"},
+        "nodeEstimated": {"cpu": "3650m", "memory": str(751619277 + (200 << 20))},
+        "nodeDeltaPods": ["default/job"],
+        "nodeEstimatedPods": ["default/job", "default/web"],
+        "updateTime": now_rfc3339(NOW),
+        "nodeUsage": {"cpu": "14", "memory": "40Gi"},
+    }

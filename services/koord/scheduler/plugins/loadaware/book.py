@@ -205,6 +205,20 @@ class LoadBook:
                 self._write(self._of(name))
         return rows
 
+    def load_of(self, name: str) -> NodeLoad:
+        """The load of a node with all of its pods, to look at; of a node that nothing is known of, an empty one."""
+        node = self._nodes.get(name)
+        if node is not None and not node.waiting:
+            return node.load
+        load = NodeLoad(len(self._resources))
+        if node is not None:
+            load.reported(node.load.report)
+            for uid, (expected, _) in node.load.pods.items():
+                load.add(uid, expected)
+            for uid, pod in node.waiting.items():
+                load.add(uid, self._expect(pod))
+        return load
+
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _of(self, name: str) -> _Node:

@@ -28,6 +28,7 @@ from koord.scheduler.framework.contract import (
     Watch,
     WatchPlugin,
 )
+from koord.scheduler.framework.endpoints import Endpoint, EndpointPlugin
 from koord.scheduler.framework.events import NODE_METRIC_EVENTS, ClusterEvent
 from koord.scheduler.plugins.loadaware import estimate as estimating
 from koord.scheduler.plugins.loadaware import thresholds as limiting
@@ -35,6 +36,7 @@ from koord.scheduler.plugins.loadaware.book import LoadBook
 from koord.scheduler.plugins.loadaware.load import Expected
 from koord.scheduler.plugins.loadaware.report import read
 from koord.scheduler.plugins.loadaware.score import Rating
+from koord.scheduler.plugins.loadaware.shown import shown
 from koord.scheduler.plugins.loadaware.vectors import resources_of, vector
 from koord.scheduler.plugins.rows import takes_now
 
@@ -51,7 +53,7 @@ class LoadTerms(msgspec.Struct, frozen=True):
     prod: bool
 
 
-class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, WatchPlugin, TickPlugin):
+class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, WatchPlugin, TickPlugin, EndpointPlugin):
     """Refuses nodes that are used above their thresholds, rates the others by what is left."""
 
     name: ClassVar[str] = "LoadAwareScheduling"
@@ -212,6 +214,10 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
         for row in rows:
             self._cluster.touch(row)
         return (ClusterEvent.NODE_METRIC_UPDATE,) if rows and self._book.policy == "Ignore" else ()
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """``node/{node}``: the load of a node; nothing for one that is not known."""
+        return {"node/{node}": lambda parameters: shown(self._book.load_of(parameters["node"]), self.resources)}
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
