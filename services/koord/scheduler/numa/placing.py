@@ -163,7 +163,7 @@ def burst_zone(state: NodeState, wish: PodWish) -> int | None:
     return best[1] if best is not None else None
 
 
-class Placement(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True, gc=False):
     """What a pod gets on a node. ``mask``: the set of NUMA nodes that it shares with others, None for the whole node;
     where only BestEffort takes the set, all NUMA nodes."""
 

@@ -1,6 +1,6 @@
 """The books of one node: which pod has which CPUs and what of which NUMA node, and what that leaves."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -12,7 +12,7 @@ from koord.scheduler.numa.layout import Layout, Zone
 CPU = "cpu"
 
 
-class PodAllocation(msgspec.Struct, frozen=True):
+class PodAllocation(msgspec.Struct, frozen=True, gc=False):
     """What one pod has: ``cpus`` as a mask (0: none of its own), amounts per NUMA node id (not amplified)."""
 
     cpus: int = 0
@@ -23,11 +23,24 @@ class PodAllocation(msgspec.Struct, frozen=True):
 class NodeState:
     """Allocations on one node, under the layout that the node has now. A CPU is free when nobody has it any more."""
 
-    __slots__ = ("_layout", "_signature", "_zones", "allocated", "numa_owned", "pcpu_owned", "pods", "used", "version")
+    __slots__ = (
+        "_layout",
+        "_signature",
+        "_zones",
+        "allocated",
+        "note",
+        "numa_owned",
+        "pcpu_owned",
+        "pods",
+        "used",
+        "version",
+    )
 
     def __init__(self, layout: Layout | None = None) -> None:
         self._layout = layout or Layout()
-        self._signature: Hashable = None
+        self._signature: tuple[int | str, ...] | None = None
+        self.note: object = None
+        """What somebody worked out of the present state; gone with the next change."""
         self._zones: list[dict[str, int]] | None = None
         self.version = 0
         """Moves with every change."""
@@ -50,15 +63,20 @@ class NodeState:
         self._moved()
 
     def _moved(self) -> None:
-        self._zones = self._signature = None
+        self._zones = self._signature = self.note = None
         self.version += 1
 
     @property
-    def signature(self) -> Hashable:
-        """Nodes of equal layout and equal signature answer every question alike."""
+    def signature(self) -> tuple[int | str, ...]:
+        """Nodes of equal layout and equal signature answer every question alike, but for :meth:`zone_owners`."""
         if self._signature is None:
-            used = tuple((zone, *sorted(amounts.items())) for zone, amounts in sorted(self.used.items()))
-            self._signature = (self.allocated, self.pcpu_owned, self.numa_owned, used, *self.zone_owners())
+            # One flat tuple of numbers and names, of which the collector of cycles need not know.
+            parts: list[int | str] = [self.allocated, self.pcpu_owned, self.numa_owned]
+            for zone, amounts in self.used.items():
+                parts.append(zone)
+                parts += amounts
+                parts += amounts.values()
+            self._signature = tuple(parts)
         return self._signature
 
     def add(self, uid: str, allocation: PodAllocation) -> None:

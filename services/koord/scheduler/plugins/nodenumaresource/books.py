@@ -146,7 +146,7 @@ class Books:
         self.columns = Columns(cluster)
         self._nodes: dict[str, _Node] = {}
         self._where: dict[str, str] = {}
-        self._given: dict[str, tuple[str, PodAllocation]] = {}
+        self._given: dict[str, tuple[str, PodAllocation, str]] = {}
         self._dirty: set[_Node] = set()
         self._layouts: dict[Hashable, Layout] = {}
         self._special: dict[str, tuple[bool, bool, bool]] = {}
@@ -271,9 +271,12 @@ class Books:
 
     def add(self, uid: str, name: str, allocation: PodAllocation) -> bool:
         """A pod has something on a node; False if that was known."""
-        if self._where.get(uid) == name and self.state(name).pods.get(uid) == allocation:
-            return False
-        self.remove(uid)
+        where = self._where.get(uid)
+        if where is not None:
+            known = self.state(where).pods.get(uid)
+            if where == name and (known is allocation or known == allocation):
+                return False
+            self.remove(uid)
         node = self._nodes.setdefault(name, _Node())
         node.state.add(uid, allocation)
         self._where[uid] = name
@@ -293,10 +296,10 @@ class Books:
 
     # Planned pods ---------------------------------------------------------------------------------------------------
 
-    def give(self, uid: str, name: str, allocation: PodAllocation) -> None:
-        """A planned pod has something, which no annotation says yet; it is remembered while the pod is taken off its
-        node and put back (to see what would fit without it), until :meth:`settle`."""
-        self._given[uid] = name, allocation
+    def give(self, uid: str, name: str, allocation: PodAllocation, text: str) -> None:
+        """A planned pod has something, which its annotation (``text``) says as soon as it is bound; it is remembered
+        while the pod is taken off its node and put back (to see what would fit without it), until :meth:`settle`."""
+        self._given[uid] = name, allocation, text
         self.add(uid, name, allocation)
 
     def restore(self, uid: str, name: str) -> bool:
@@ -305,6 +308,15 @@ class Books:
         if given is None or given[0] != name:
             return False
         self.add(uid, name, given[1])
+        return True
+
+    def confirmed(self, uid: str, name: str, text: str) -> bool:
+        """Whether the pod, bound now, was given just that, so that nothing has to be read."""
+        given = self._given.get(uid)
+        if given is None or given[0] != name or given[2] != text:
+            return False
+        self.add(uid, name, given[1])
+        self.settle(uid)
         return True
 
     def settle(self, uid: str) -> None:

@@ -4,54 +4,29 @@ When pods of a class are placed one by one, only the node that the last one went
 not pay there; what the pod would get is worked out instead, which Reserve finds again.
 """
 
-from typing import Final, NamedTuple
-
-from koord.kube.protocol.numa import FULL_PCPUS
 from koord.scheduler.engine.resources import CPU as CPU_COLUMN
 from koord.scheduler.engine.window import Window
 from koord.scheduler.numa.amplification import amplify, with_bound
-from koord.scheduler.numa.placing import PodWish
+from koord.scheduler.numa.placing import Placement, PodWish, rating
 from koord.scheduler.numa.scores import mean
 from koord.scheduler.numa.state import NodeState
 from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings
 from koord.scheduler.plugins.nodenumaresource.terms import CPU, NUMATerms
-from koord.scheduler.plugins.nodenumaresource.working import Working
-
-
-class Answer(NamedTuple):
-    """Of one node; the score of one that does not fit means nothing."""
-
-    fits: bool
-    score: float = 0.0
-
-
-REFUSED: Final = Answer(False)
+from koord.scheduler.plugins.nodenumaresource.working import REFUSED, Answer, Working
 
 
 def answer(
     state: NodeState, terms: NUMATerms, window: Window, at: int, settings: NUMASettings, working: Working
 ) -> Answer:
     """Filter and Score on the node at place ``at`` of the window."""
-    layout = state.layout
-    if terms.error or (terms.numa and layout.policy and terms.numa != layout.policy):
-        return REFUSED
-    if layout.bind and terms.cpu % 1000:
-        return REFUSED
-    if terms.policy or layout.bind:
-        topology = layout.topology
-        if topology is None or (terms.required and layout.bind and terms.policy != layout.bind):
-            return REFUSED
-        required = layout.bind or (terms.policy if terms.required else "")
-        if required == FULL_PCPUS and terms.cpus % topology.per_core:
-            return REFUSED
     worked = working.out(state, terms)
-    if isinstance(worked.found, str):
-        return REFUSED
-    wish, ratio = worked.wish, layout.ratio
+    if worked.at_once is not None:
+        return worked.at_once
+    ratio, wish, found = state.layout.ratio, worked.wish, worked.found
     if terms.cpu and (ratio is None or ratio > 1.0) and not _amplified(state, terms, wish, window, at):
         return REFUSED
-    if worked.rating is not None:
-        return Answer(True, worked.rating)
+    if isinstance(found, Placement) and found.mask is not None:
+        return Answer(True, float(rating(state, wish, found.mask, settings.scoring.scoring)))
     return Answer(True, float(_node_score(state, wish, window, at, settings)))
 
 

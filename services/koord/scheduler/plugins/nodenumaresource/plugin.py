@@ -39,18 +39,20 @@ from koord.scheduler.framework.contract import (
 )
 from koord.scheduler.framework.events import NODE_EVENTS, NODE_TOPOLOGY_EVENTS, ClusterEvent
 from koord.scheduler.numa.layout import read_node, read_topology
-from koord.scheduler.numa.state import NodeState, PodAllocation
+from koord.scheduler.numa.state import PodAllocation
 from koord.scheduler.plugins.nodenumaresource.books import Books
-from koord.scheduler.plugins.nodenumaresource.onerow import Answer, answer
+from koord.scheduler.plugins.nodenumaresource.onerow import answer
 from koord.scheduler.plugins.nodenumaresource.plainscore import PlainScore
 from koord.scheduler.plugins.nodenumaresource.rows import Rows
 from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings
 from koord.scheduler.plugins.nodenumaresource.terms import NUMATerms, compile_terms
-from koord.scheduler.plugins.nodenumaresource.working import Working
+from koord.scheduler.plugins.nodenumaresource.working import REFUSED, Answer, Working
 
 FEW = 2
 """Rows that are asked about one by one; an engine that has one row to ask about shows it twice."""
 NOTHING = PodAllocation()
+MOST_TERMS = 4096
+"""Terms that are shared."""
 
 
 class NodeNUMAResource(
@@ -71,6 +73,7 @@ class NodeNUMAResource(
         self.books: Books
         self._asked: tuple[Window, Terms, int, list[Answer]] | None = None
         self._working = Working(self.settings)
+        self._known: dict[NUMATerms, NUMATerms] = {}
         self._plain = PlainScore(self.settings.scoring.scoring)
         self._last: tuple[Template, NUMATerms | None] | None = None
         self._rows: tuple[Window, Terms, int, Rows] | None = None
@@ -129,7 +132,7 @@ class NodeNUMAResource(
         """Every check of the spec, on all rows at once."""
         assert isinstance(terms, NUMATerms)
         if window.size <= FEW:
-            return np.array([one.fits for one in self._few(terms, window)], dtype=np.bool_)
+            return np.array([one[0] for one in self._few(terms, window)])
         return self._on(terms, window).fits()
 
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
@@ -151,7 +154,7 @@ class NodeNUMAResource(
             if rates is not None:
                 return rates
         if window.size <= FEW:
-            return np.array([one.score for one in self._few(terms, window)])
+            return np.array([one[1] for one in self._few(terms, window)])
         scores = self._on(terms, window).score()
         self._rows = None  # nothing is asked after the score; the window may be large
         return scores
@@ -182,9 +185,9 @@ class NodeNUMAResource(
         given = worked.found.allocation if worked.found is not None else NOTHING
         if not given.cpus and not given.zones:
             return Allocation()
-        self.books.give(pod.uid, node, given)
-        slots = tuple(f"cpu/{node}/{cpu}" for cpu in cpu_ids(given.cpus))
-        return Allocation(worked.annotations(pod.annotations.get(RESOURCE_SPEC, "")), slots=slots)
+        annotations = worked.annotations(pod.annotations.get(RESOURCE_SPEC, ""))
+        self.books.give(pod.uid, node, given, annotations[RESOURCE_STATUS])
+        return Allocation(annotations, slots=tuple([f"cpu/{node}/{cpu}" for cpu in cpu_ids(given.cpus)]))
 
     def unreserve(self, uid: str) -> None:
         """Give back what the pod has."""
@@ -201,9 +204,12 @@ class NodeNUMAResource(
         uid, known = pod.ref.uid, self.books.where(pod.ref.uid)
         if pod.planned and self.books.restore(uid, pod.node):
             return
-        self.books.settle(uid)
         annotations = pod.ref.annotations
-        if RESOURCE_STATUS not in annotations:
+        text = annotations.get(RESOURCE_STATUS)
+        if text is not None and self.books.confirmed(uid, pod.node, text):
+            return
+        self.books.settle(uid)
+        if text is None:
             self.books.remove(uid)
             return
         try:
@@ -260,27 +266,29 @@ class NodeNUMAResource(
     def _few(self, terms: NUMATerms, window: Window) -> list[Answer]:
         """As :meth:`_on`, node by node; what is worked out for Filter is kept for Score and Reserve."""
         kept, version = self._asked, self.books.version
-        if kept is not None and kept[0] is window and kept[1] == terms and kept[2] == version:
+        if kept is not None and kept[0] is window and kept[1] is terms and kept[2] == version:
             return kept[3]
-        found: dict[int, Answer] = {}
-        rows = (
-            np.arange(window.cluster.high)[window.rows].tolist()
-            if isinstance(window.rows, slice)
-            else window.rows.tolist()
-        )
-        for at, row in enumerate(rows):
-            if row not in found:
-                name = self.books.cluster.index.name(row)
-                state = self.books.state(name) if name is not None else NodeState()
-                found[row] = answer(state, terms, window, at, self.settings, self._working)
-        answers = [found[row] for row in rows]
+        cluster = window.cluster
+        answers: list[Answer] = []
+        rows = np.arange(cluster.high)[window.rows] if isinstance(window.rows, slice) else window.rows
+        last = -1
+        for at, row in enumerate(rows.tolist()):
+            if row == last:
+                answers.append(answers[-1])
+                continue
+            last = row
+            name = cluster.index.name(row)
+            if name is None:
+                answers.append(REFUSED)
+            else:
+                answers.append(answer(self.books.state(name), terms, window, at, self.settings, self._working))
         self._asked = window, terms, version, answers
         return answers
 
     def _on(self, terms: NUMATerms, window: Window) -> Rows:
         """Filter and Score ask about the same rows, one after the other: what both need is read once."""
         kept, version = self._rows, self.books.version
-        if kept is not None and kept[0] is window and kept[1] == terms and kept[2] == version:
+        if kept is not None and kept[0] is window and kept[1] is terms and kept[2] == version:
             return kept[3]
         rows = Rows(self.books, terms, window, self.settings)
         self._rows = window, terms, version, rows
@@ -290,7 +298,13 @@ class NodeNUMAResource(
 
     def _terms(self, template: Template) -> NUMATerms | None:
         if self._last is None or self._last[0] is not template:
-            self._last = template, compile_terms(template, self.settings)
+            terms = compile_terms(template, self.settings)
+            if terms is not None:
+                # Equal terms are one object: answers are kept by it.
+                if len(self._known) > MOST_TERMS:
+                    self._known.clear()
+                terms = self._known.setdefault(terms, terms)
+            self._last = template, terms
         return self._last[1]
 
     @property

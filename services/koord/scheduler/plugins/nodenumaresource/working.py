@@ -5,44 +5,68 @@ in a state that some other node was in before.
 """
 
 from collections.abc import Hashable
-from typing import Final
+from typing import Final, NamedTuple
 
 from koord.accounting.requests import resource_list
-from koord.kube.protocol.numa import RESOURCE_SPEC, RESOURCE_STATUS, completed_resource_spec, write_resource_status
+from koord.kube.protocol.numa import (
+    FULL_PCPUS,
+    RESOURCE_SPEC,
+    RESOURCE_STATUS,
+    completed_resource_spec,
+    write_resource_status,
+)
 from koord.scheduler.numa.layout import Layout
-from koord.scheduler.numa.placing import Placement, PodWish, place, rating
+from koord.scheduler.numa.placing import Placement, place, rating
 from koord.scheduler.numa.state import NodeState
+from koord.scheduler.plugins.nodenumaresource.rows import (
+    BIND_CONFLICT,
+    INVALID_TOPOLOGY,
+    NOT_WHOLE_CORES,
+    POLICY_MISMATCH,
+)
 from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings
-from koord.scheduler.plugins.nodenumaresource.terms import NUMATerms
+from koord.scheduler.plugins.nodenumaresource.terms import INTEGER, NUMATerms
 
 MOST: Final = 4096
 """Answers that are kept."""
 
 
-class Worked:
-    """One answer. ``found``: what the pod gets, a text why it gets nothing, None where it asks for nothing special.
+class Answer(NamedTuple):
+    """Of Filter and Score on one node; the score of one that does not fit means nothing."""
 
-    ``rating``: over the NUMA nodes that it would share, None where that is the whole node.
+    fits: bool
+    score: float = 0.0
+
+
+REFUSED: Final = Answer(False)
+
+
+class Worked:
+    """One answer. ``at_once``: what Filter and Score say, None where the node's amounts have a say.
+
+    ``found``: what the pod gets, a text why it gets nothing, None where it asks for nothing special.
     """
 
-    __slots__ = ("_annotations", "_wish", "found", "layout", "rating")
+    __slots__ = ("_annotations", "at_once", "found", "layout", "settings", "terms", "wish")
 
     def __init__(self, state: NodeState, terms: NUMATerms, settings: NUMASettings) -> None:
         self.layout: Layout = state.layout
-        wish = self._wish = terms.wish(state.layout, settings)
+        self.terms = terms
+        self.settings = settings
+        wish = self.wish = terms.wish(state.layout, settings)
         self._annotations: dict[str, str] | None = None
         self.found: Placement | str | None = None
-        self.rating: float | None = None
-        if wish.cpus is None and not wish.policy and not wish.burst:
-            return
-        self.found = place(state, wish)
-        if isinstance(self.found, Placement) and self.found.mask is not None:
-            self.rating = float(rating(state, wish, self.found.mask, settings.scoring.scoring))
-
-    @property
-    def wish(self) -> PodWish:
-        """What the pod wants on such a node."""
-        return self._wish
+        self.at_once: Answer | None = None
+        refused = _refused(terms, state.layout)
+        if refused:
+            self.found = refused
+        elif wish.cpus is not None or wish.policy or wish.burst:
+            self.found = place(state, wish)
+        if isinstance(self.found, str):
+            self.at_once = REFUSED
+        elif self.found is not None and self.found.mask is not None and state.layout.ratio == 1.0:
+            scoring = settings.scoring.scoring
+            self.at_once = Answer(True, float(rating(state, wish, self.found.mask, scoring)))
 
     def annotations(self, spec: str) -> dict[str, str]:
         """What is written on the pod; ``spec`` is its resource-spec, the same for all pods of a class."""
@@ -51,9 +75,9 @@ class Worked:
             given = self.found.allocation
             zones = [(zone, resource_list(taken)) for zone, taken in given.zones]
             self._annotations = {RESOURCE_STATUS: write_resource_status(given.cpus, zones)}
-            if self._wish.cpus is not None:
+            if self.wish.cpus is not None:
                 required = bool(self.layout.bind)
-                completed = completed_resource_spec(spec, self._wish.cpus.policy, required=required)
+                completed = completed_resource_spec(spec, self.wish.cpus.policy, required=required)
                 if completed != spec:
                     self._annotations[RESOURCE_SPEC] = completed
         return self._annotations
@@ -67,13 +91,37 @@ class Working:
         self._kept: dict[Hashable, Worked] = {}
 
     def out(self, state: NodeState, terms: NUMATerms) -> Worked:
-        """What a pod of the class gets on a node in that state."""
+        """What a pod of the class gets on a node in that state. Terms and layouts are told apart as objects: equal ones
+        are shared."""
+        note = state.note
+        if isinstance(note, Worked) and note.terms is terms and note.settings is self._settings:
+            return note
         layout = state.layout
-        key = (terms, id(layout), state.signature)
+        owners = state.zone_owners() if terms.alone else ()
+        key = (id(terms), id(layout), *owners, *state.signature)
         known = self._kept.get(key)
-        if known is not None and known.layout is layout:
+        if known is not None and known.layout is layout and known.terms is terms:
+            state.note = known
             return known
         if len(self._kept) >= MOST:
             self._kept.clear()
-        made = self._kept[key] = Worked(state, terms, self._settings)
+        made = state.note = self._kept[key] = Worked(state, terms, self._settings)
         return made
+
+
+def _refused(terms: NUMATerms, layout: Layout) -> str:
+    """Why pod and node do not go together, whatever is free; "" if they do. As ``Rows`` checks it."""
+    if terms.error:
+        return terms.error
+    if terms.numa and layout.policy and terms.numa != layout.policy:
+        return POLICY_MISMATCH
+    if not terms.policy and not (layout.bind and terms.cpu):
+        return ""
+    if layout.bind and terms.cpu % 1000:
+        return INTEGER
+    if layout.topology is None:
+        return INVALID_TOPOLOGY
+    if terms.required and layout.bind and terms.policy != layout.bind:
+        return BIND_CONFLICT
+    required = layout.bind or (terms.policy if terms.required else "")
+    return NOT_WHOLE_CORES if required == FULL_PCPUS and terms.cpus % layout.topology.per_core else ""
