@@ -157,6 +157,12 @@ def test_what_is_not_built_is_named(tmp_path: Path) -> None:
         built(written(tmp_path, profile("koord-scheduler", [*FEW, "DeviceShare"])))
 
 
+def test_a_file_that_lists_no_plugins_has_upstreams_less_what_is_not_there(tmp_path: Path) -> None:
+    made = built(written(tmp_path, {"schedulerName": "koord-scheduler"}))
+    assert made.notes == ('profiles[0].plugins: default plugin "DynamicResources" is not there yet in koord: left out',)
+    assert [plugin.name for plugin in made.usual.filters][-2:] == ["PodTopologySpread", "InterPodAffinity"]
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -14,11 +14,13 @@ from koord.scheduler.config.errors import ConfigError, Problem
 from koord.scheduler.config.jobargs import CoschedulingArgs, ElasticQuotaArgs
 from koord.scheduler.config.model import A, SchedulerConfiguration
 from koord.scheduler.config.reading import read
+from koord.scheduler.config.registry import left_out
 from koord.scheduler.framework.profile import Profile
 from koord.scheduler.gang.book import GangSettings
 from koord.scheduler.plugins.coscheduling import Coscheduling
 from koord.scheduler.plugins.elasticquota import ElasticQuota, ElasticQuotaSettings
-from koord.scheduler.plugins.profile import configured_profiles, third_party_points
+from koord.scheduler.plugins.factories import BUILT
+from koord.scheduler.plugins.profile import configured_profiles, installed, third_party_points
 from koord.scheduler.queueing.queue import QueueSettings
 from koord.scheduler.settings import SchedulerSettings
 
@@ -78,7 +80,8 @@ def profiles_of(settings: SchedulerSettings, scheduler_names: Sequence[str]) -> 
         initial_backoff_s=float(found.pod_initial_backoff_s),
         max_backoff_s=float(found.pod_max_backoff_s),
     )
-    notes = (*found.warnings, *(f"{path}: has no effect in koord" for path in found.ignored))
+    absent = map(str, left_out(found, BUILT | installed().keys()))
+    notes = (*found.warnings, *absent, *(f"{path}: has no effect in koord" for path in found.ignored))
     # Events and metrics that are of no one profile are under the first of scheduler_names.
     usual = made.pop(scheduler_names[0])
     return Profiles(usual, made, coscheduling, queue, notes)

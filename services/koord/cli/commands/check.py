@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -36,7 +37,7 @@ def scheduler_config(
     """
     from koord.scheduler.config.errors import ConfigError
     from koord.scheduler.config.reading import read
-    from koord.scheduler.config.registry import unbuilt
+    from koord.scheduler.config.registry import left_out, unbuilt
     from koord.scheduler.plugins.factories import BUILT
     from koord.scheduler.plugins.profile import installed, third_party_points
 
@@ -49,6 +50,8 @@ def scheduler_config(
         missing = unbuilt(found, BUILT | installed().keys())
         if missing:
             raise ConfigError(missing, str(file))
+        absent = tuple(map(str, left_out(found, BUILT | installed().keys())))
+        found = msgspec.structs.replace(found, warnings=(*found.warnings, *absent))
     except ConfigError as error:
         raise UsageProblem(str(error)) from error
     if json:

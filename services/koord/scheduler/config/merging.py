@@ -57,12 +57,13 @@ class Plugins(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """Plugins by point, all names (those of ``multiPoint`` first), and what to warn of."""
+    """Plugins by point, all names (those of ``multiPoint`` first), those listed by the profile, what to warn of."""
 
     points: Mapping[Point, tuple[PluginUse, ...]]
     plugins: tuple[str, ...]
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
+    named: frozenset[str] = frozenset()
 
 
 def merge(plugins: Plugins | None, kinds: Mapping[str, PluginKind], path: str) -> Merged:
@@ -97,7 +98,8 @@ class _Merge:
         used = {use.name for uses in points.values() for use in uses}
         names = [entry.name for entry in multi if entry.name in used]
         names += [use.name for uses in points.values() for use in uses]
-        return Merged(points, tuple(dict.fromkeys(names)), tuple(self._problems), tuple(self._warnings))
+        named = frozenset(entry.name for given in self._sets.values() for entry in given.enabled)
+        return Merged(points, tuple(dict.fromkeys(names)), tuple(self._problems), tuple(self._warnings), named)
 
     def _known(self, point: str, given: PluginSet) -> PluginSet:
         """The set with aliases resolved and without names that have no effect; problems for unknown ones."""

@@ -101,14 +101,25 @@ REMOVED = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 
 
 def unbuilt(configuration: SchedulerConfiguration, built: Collection[str]) -> tuple[Problem, ...]:
-    """A problem for every plugin in use that is not in ``built``, and for webhooks, which koord does not call."""
+    """A problem for every plugin that the file names and that is not in ``built``, and for webhooks, which koord does
+    not call."""
     problems = []
     for index, profile in enumerate(configuration.profiles):
         for name in profile.plugins:
-            if name not in built:
+            if name in profile.named and name not in built:
                 at = ", ".join(point for point in POINTS if name in profile.at(point))
                 where = f"profiles[{index}].plugins"
                 problems.append(Problem(where, f'plugin "{name}" is not there yet in koord (used at {at})'))
     for index, extender in enumerate(configuration.extenders):
         problems.append(Problem(f"extenders[{index}]", f'koord calls no extenders ("{extender.url_prefix}")'))
     return tuple(problems)
+
+
+def left_out(configuration: SchedulerConfiguration, built: Collection[str]) -> tuple[Problem, ...]:
+    """What to warn of: plugins that are there by default alone, and that are not in ``built``."""
+    return tuple(
+        Problem(f"profiles[{index}].plugins", f'default plugin "{name}" is not there yet in koord: left out')
+        for index, profile in enumerate(configuration.profiles)
+        for name in profile.plugins
+        if name not in profile.named and name not in built
+    )
