@@ -337,7 +337,7 @@ def run_machine(failed: list[int]) -> Counter[str]:
         run_state_machine_as_test(
             type("Bound", (Machine,), {"server": server, "happened": happened, "failures": failed}),
             settings=settings(
-                max_examples=int(RUNS or "45"),
+                max_examples=int(RUNS or "55"),
                 stateful_step_count=40,
                 derandomize=not RUNS,
                 database=None,
