@@ -11,6 +11,7 @@ from koord.bus.connection import Bus
 from koord.bus.ending import end
 from koord.bus.leases import KvLease
 from koord.runtime.lifelock import LifeLock
+from koord.runtime.pages import Pages
 from koord.runtime.readiness import Readiness
 from koord.runtime.settings import CommonSettings
 from koord.telemetry.logs import Logger, get_logger
@@ -75,6 +76,7 @@ class Host:
         self.life = LifeLock(common.locks, self.incarnation)
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.http_port = 0
+        self.pages = Pages()
         self._bus = bus
         self._ledger = ledger
         self._tasks: set[asyncio.Task[Any]] = set()

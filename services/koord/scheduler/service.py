@@ -37,6 +37,7 @@ from koord.scheduler.claiming import Claims
 from koord.scheduler.config.errors import ConfigError
 from koord.scheduler.configured import profiles_of
 from koord.scheduler.driver import Driver
+from koord.scheduler.endpoints.routes import NOT_LEADER, Routes
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, PodInfo
@@ -179,6 +180,7 @@ class SchedulerService:
             on_crash=host.fail,
         )
         self._share = Share(host.incarnation)
+        self._complete = False
         self._queue.mine = self._is_mine
         self._presence = Presence(
             bus, "scheduler", host.incarnation, on_change=self._on_replicas, is_dead=host.life.is_dead
@@ -200,6 +202,7 @@ class SchedulerService:
         )
         self._publisher.on_result(self._on_result)
         self._explainer = Explainer(self._world, self._binds, self._pods.get)
+        Routes(host.pages, self._engine, self._explainer.explain, self._unfit, host.log)
         for text in profiles.notes:
             self._log.warning("the scheduler's configuration", file=settings.config, note=text)
         if settings.percentage_of_nodes_to_score:
@@ -239,12 +242,19 @@ class SchedulerService:
         """Whether this replica is the one that writes the status of PodGroups."""
         return self._phases.leading
 
+    def _unfit(self) -> str:
+        """Why nothing can be said of the cluster now; empty: everything can."""
+        if not self._complete:
+            return "the state is not complete yet"
+        return NOT_LEADER if self._share.stands_by else ""
+
     # Tasks ----------------------------------------------------------------------------------------------------------
 
     async def _schedule(self) -> None:
         for cache in self._caches:
             await cache.synced()
         self._host.ready.open("synced")
+        self._complete = True
         self._phases.start()
         cluster = self._engine.cluster
         self._log.info(

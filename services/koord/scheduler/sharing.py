@@ -53,6 +53,11 @@ class Share:
         new, self._alone = member != self._alone, member
         return new
 
+    @property
+    def stands_by(self) -> bool:
+        """Whether another replica has all keys."""
+        return bool(self._alone) and self._alone != self._own
+
     def mine(self, key: str) -> bool:
         """Whether a key is this replica's. Costs about half a microsecond per replica."""
         if self._alone:

@@ -124,6 +124,10 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         """What pods with a node use of a quota, planned ones included."""
         return self._used.get(quota, {})
 
+    def kept(self, quota: str) -> Mapping[str, int]:
+        """What those use of a leaf that must not be preempted."""
+        return self._kept.get(quota, {})
+
     # The check ------------------------------------------------------------------------------------------------------
 
     def prefilter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
