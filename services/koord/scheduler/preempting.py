@@ -26,7 +26,7 @@ from koord.ledger.nominations import NominateRequest, Victim
 from koord.scheduler import metrics
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, Placed, PodInfo
-from koord.scheduler.framework.contract import AssignedPod, PluginError, PostFilterPlugin, Preempt
+from koord.scheduler.framework.contract import AssignedPod, PluginError, PostFilterPlugin, Preempt, StandBy
 from koord.scheduler.notices import Notices
 from koord.scheduler.outgoing import Outgoing
 from koord.scheduler.preemption.search import fits_unmasked
@@ -100,6 +100,7 @@ class Preempting:
         except Exception as error:
             return msgspec.structs.replace(diagnosis, message=str(error), error=True)
         texts: list[str] = []
+        stays = False
         for plugin in pod.class_.profile.post_filters:
             try:
                 found = plugin.post_filter(pod, self._engine, diagnosis)
@@ -108,9 +109,12 @@ class Preempting:
                 return msgspec.structs.replace(diagnosis, message=str(failed), error=True)
             if isinstance(found, Preempt):
                 return await self._preempt(pod, plugin, found, diagnosis, now)
-            if found:
+            if isinstance(found, StandBy):
+                texts.append(found.text)
+                stays = True
+            elif found:
                 texts.append(found)
-        if self._engine.nominated.clear(pod.uid) is not None:
+        if not stays and self._engine.nominated.clear(pod.uid) is not None:
             self._outgoing.add([self._nominate(_target(pod), None)])
         return _with(diagnosis, ", ".join(texts))
 

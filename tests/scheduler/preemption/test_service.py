@@ -92,12 +92,17 @@ async def test_nobody_else_goes_and_nobody_takes_the_room_meanwhile(
             for number in range(3):
                 await world.pod(f"low-{number}", cpu="2", priority=3)
                 await until(lambda: world.told(f"low-{number}"), "no room for it")  # noqa: B023
+            await world.pod("bystander", cpu="0", nodeName="a")
+            await world.delete("bystander")  # so that the one who waits is tried, too
+            text = "preemption: not eligible due to a terminating pod on the nominated node."
+            await until(lambda: any(text in note for note in world.told("high")), "it waits on")
             assert len(service._engine.nominated) == 1
             assert [deletion.target.name for deletion in world.deletions] == ["on-b"]
             await world.delete("on-b")
             await until(lambda: world.node_of("high") == "b", "the one who waits has it")
             assert not any(world.node_of(f"low-{number}") for number in range(3))
             assert len(world.deletions) == 1
+            assert patched(world, "high", "nominatedNodeName") == ["b"]
             await until(lambda: not len(service._engine.nominated), "nobody waits")
 
 

@@ -434,11 +434,17 @@ class Preempt(msgspec.Struct, frozen=True):
     budgets: Mapping[str, tuple[str, ...]] = {}
 
 
+class StandBy(msgspec.Struct, frozen=True):
+    """Nothing is to be done for the pod now, but the node that it waits for stays its own; ``text`` says why."""
+
+    text: str
+
+
 class PostFilterPlugin(Plugin):
     """Looks for a way out when a pod fits nowhere. The plugins are asked in order until one has one."""
 
     @abc.abstractmethod
-    def post_filter(self, pod: "PodInfo", engine: "Engine", diagnosis: "Diagnosis") -> Preempt | str | None:
+    def post_filter(self, pod: "PodInfo", engine: "Engine", diagnosis: "Diagnosis") -> Preempt | StandBy | str | None:
         """What to do for the pod; a text: why nothing can be done, added to the pod's message; None: nothing to say.
 
         May take milliseconds. May take pods off the engine's books to see, and must leave them as they were.

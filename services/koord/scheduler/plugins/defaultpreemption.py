@@ -8,10 +8,10 @@ from koord.kube.resources import POD_DISRUPTION_BUDGETS, Resource
 from koord.scheduler.config.upstreamargs import DefaultPreemptionArgs
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, PodInfo
-from koord.scheduler.framework.contract import PostFilterPlugin, Preempt, Watch, WatchPlugin
+from koord.scheduler.framework.contract import PostFilterPlugin, Preempt, StandBy, Watch, WatchPlugin
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.preemption.budgets import Budgets, BudgetView
-from koord.scheduler.preemption.search import Search
+from koord.scheduler.preemption.search import NEVER, TERMINATING, Search
 
 
 class DefaultPreemption(PostFilterPlugin, WatchPlugin):
@@ -39,7 +39,7 @@ class DefaultPreemption(PostFilterPlugin, WatchPlugin):
             self._budgets.remove(namespace, name)
         return ()
 
-    def post_filter(self, pod: PodInfo, engine: Engine, diagnosis: Diagnosis) -> Preempt | str | None:
+    def post_filter(self, pod: PodInfo, engine: Engine, diagnosis: Diagnosis) -> Preempt | StandBy | str | None:
         """The cheapest victims, or why there are none."""
         if self._search is None or self._search[0] is not engine:
             search = Search(
@@ -51,7 +51,7 @@ class DefaultPreemption(PostFilterPlugin, WatchPlugin):
             self._search = (engine, search)
         found = self._search[1].find(pod)
         if isinstance(found, str):
-            return found
+            return StandBy(found) if found in (NEVER, TERMINATING) else found
         budgets = {
             victim.ref.uid: tuple(budget.key for budget in self._budgets.of(victim))
             for victim in found.victims
