@@ -71,6 +71,11 @@ class Rate(NamedTuple):
         """Decisions a second."""
         return self.pods / self.wall_s
 
+    @property
+    def per_cpu_s(self) -> float:
+        """Decisions a second of this process's CPU, whoever else computes."""
+        return self.pods / self.cpu_s
+
 
 class Bed:
     """One scheduler with an empty cluster and an open, empty ledger. Made by :func:`new_bed`.
@@ -89,6 +94,8 @@ class Bed:
         self.engine = Engine(self.cluster, profile)
         self.views: dict[str, PodView] = {}
         """Pods by ``ns/name``, as the service's cache holds them."""
+        self.nodes: dict[str, NodeView] = {}
+        """Nodes by name, too."""
         self.refused = ""
         """What the last pod that found no place was told."""
         self.misfits = 0
@@ -183,6 +190,7 @@ class Bed:
         """Nodes, in the engine and in the ledger."""
         seen: list[NodeSeen] = []
         for view in views:
+            self.nodes[view.metadata.name] = view
             self._world.apply_node(None, view)
             info = view.info()
             seen.append(NodeSeen(f"node/{info.name}", dict(info.allocatable), "1"))

@@ -112,15 +112,15 @@ def _scenario(name: str, summary: str, matter: Matter) -> Scenario:
                 plain = await _measure(bed, Matter(ratio=matter.ratio), count, measured)
             async with new_bed(on) as bed:
                 rate = await _measure(bed, matter, count, measured)
-        share = (rate.pods / rate.cpu_s) / (plain.pods / plain.cpu_s)
+        share = rate.per_cpu_s / plain.per_cpu_s
         return BenchResult(
             name,
             dict(parameters),
             {
                 "decisions_per_s": rate.per_s,
-                "decisions_per_cpu_s": rate.pods / rate.cpu_s,
+                "decisions_per_cpu_s": rate.per_cpu_s,
                 "plain_decisions_per_s": plain.per_s,
-                "plain_decisions_per_cpu_s": plain.pods / plain.cpu_s,
+                "plain_decisions_per_cpu_s": plain.per_cpu_s,
             },
             ratios={"share_of_plain": share},
             bound_by="one core of the scheduler's process",

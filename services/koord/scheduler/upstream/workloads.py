@@ -52,7 +52,7 @@ async def _run(workload: Workload, parameters: Parameters) -> BenchResult:
     return BenchResult(
         workload.name,
         dict(parameters),
-        {"decisions_per_s": rate, "decisions_per_cpu_s": statistics.median(one.pods / one.cpu_s for one in rates)},
+        {"decisions_per_s": rate, "decisions_per_cpu_s": statistics.median(one.per_cpu_s for one in rates)},
         published={"decisions_per_s": workload.threshold},
         ratios={"decisions_per_s": ratio},
         bound_by=f"one core of the scheduler's process; {'at' if ratio >= AIM else 'below'} the aim of {AIM:g} times",
