@@ -1,17 +1,13 @@
-"""The engine places bit for bit like the plain reference, in runs, interleaved, and after arbitrary changes."""
+"""Incremental passes, full passes, runs and pods one by one agree bit for bit; comparison/ has the plain reference."""
 
-import json
 from typing import Any
 
-import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from koord.kube.pods import PodSpec
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Outcome, Placed
 from koord.scheduler.plugins.fit import FitSettings, resource_weights
-from tests.reference.placing import RefNode, named_nodes, place
 from tests.scheduler.clusters import Bed
 
 RESOURCES = {"cpu": 1, "memory": 2, "example.com/thing": 1}
@@ -107,10 +103,9 @@ def workloads(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any
     return items, pods, draw(st.sampled_from(("LeastAllocated", "MostAllocated")))
 
 
-def _bed(items: list[dict[str, Any]], strategy: str) -> tuple[Bed, list[RefNode]]:
+def _bed(items: list[dict[str, Any]], strategy: str) -> Bed:
     fit = FitSettings(strategy=strategy, resources=resource_weights(list(RESOURCES.items())))  # type: ignore[arg-type]
     bed = Bed(seed="s", fit=fit, disabled=frozenset(("NodeNUMAResource",)))
-    plain: list[RefNode] = []
     for number, item in enumerate(items):
         name = f"n{number}"
         labels = {"zone": item["zone"], "rank": item["rank"]} | ({"gpu": ""} if item["thing"] else {})
@@ -124,31 +119,7 @@ def _bed(items: list[dict[str, Any]], strategy: str) -> tuple[Bed, list[RefNode]
             unschedulable=item["cordoned"],
             more={"example.com/thing": item["thing"]},
         )
-        amounts = {key: item[key] for key in ("cpu", "memory", "pods")} | {"example.com/thing": item["thing"]}
-        plain.append(RefNode(name, amounts, labels, list(item["taints"]), unschedulable=item["cordoned"]))
-    return bed, plain
-
-
-def _told(outcome: Outcome) -> tuple[str, int] | str:
-    return (outcome.node, outcome.score) if isinstance(outcome, Placed) else outcome.message
-
-
-@settings(max_examples=150, deadline=None)
-@given(workloads())
-def test_like_the_reference(workload: tuple[list[dict[str, Any]], list[dict[str, Any]], str]) -> None:
-    items, pods, strategy = workload
-    bed, plain = _bed(items, strategy)
-    infos = [bed.pod(f"p{number}", spec) for number, spec in enumerate(pods)]
-    outcomes: list[Outcome] = []
-    done = 0
-    while done < len(infos):
-        done += bed.engine.place(infos[done:], outcomes)
-    for spec, outcome in zip(pods, outcomes, strict=True):
-        typed = msgspec.json.decode(json.dumps(spec), type=PodSpec)
-        expected = place(plain, typed, seed="s", strategy=strategy, resources=RESOURCES)
-        if not isinstance(expected, str) and len(named_nodes(typed) or ()) == 1:
-            expected = (expected[0], 0)  # with one node to choose from nothing is scored
-        assert _told(outcome) == expected
+    return bed
 
 
 # The only feasible node gets other labels, so the extreme of a normalised score moves although nothing else does.
@@ -188,7 +159,7 @@ def test_incremental_is_a_full_pass(
 ) -> None:
     """Pods leave, nodes go, come back and change; a kept ranking equals one made from nothing."""
     items, pods, strategy = workload
-    bed, _ = _bed(items, strategy)
+    bed = _bed(items, strategy)
     infos = [bed.pod(f"p{number}", spec) for number, spec in enumerate(pods)]
     for info in infos:
         bed.engine.place_one(info)
@@ -220,7 +191,7 @@ def test_taking_back_restores_bit_for_bit(
     workload: tuple[list[dict[str, Any]], list[dict[str, Any]], str],
 ) -> None:
     items, pods, strategy = workload
-    bed, _ = _bed(items, strategy)
+    bed = _bed(items, strategy)
     infos = [bed.pod(f"p{number}", spec) for number, spec in enumerate(pods)]
     before = bed.cluster.usage.copy()
     outcomes: list[Outcome] = []
