@@ -176,7 +176,7 @@ class Engine(Books):
         """Feasible rows with their keys: the node that the pod waits for, preferred ones in their order, then all by
         rank."""
         tried: list[int] = []
-        own = self.nominated.node_of(pod.uid)
+        own = self.nominated.node_of(pod.uid) if self.nominated else ""
         preferred: list[tuple[str, ...]] = [(own,)] if own else []
         for plugin, terms in program.prefers:
             try:
@@ -191,19 +191,21 @@ class Engine(Books):
                 if key >= 0 and row not in tried:
                     tried.append(row)
                     yield row, key
-        rows, ranked = self._ranked(pod.class_, program)
-        keys = ranked.copy()
-        if rows is not None:
-            keys[[row in tried for row in rows.tolist()]] = INFEASIBLE
-        elif tried:
-            keys[tried] = INFEASIBLE
+        rows, keys = self._ranked(pod.class_, program)
+        own_copy = False
+        if tried:
+            keys, own_copy = keys.copy(), True
+            keys[tried if rows is None else [row in tried for row in rows.tolist()]] = INFEASIBLE
         while len(keys):
             best = int(keys.argmax())
             key = int(keys[best])
             if key < 0:
                 return
-            keys[best] = INFEASIBLE
             yield best if rows is None else int(rows[best]), key
+            if not own_copy:
+                # Whoever asks for another one has not changed what the class keeps: nothing was placed.
+                keys, own_copy = keys.copy(), True
+            keys[best] = INFEASIBLE
 
     def _place_run(self, class_: SchedulingClass, pods: Sequence[PodInfo], outcomes: list[Outcome], now: float) -> bool:
         """Place pods of one class together; False: this class is to be placed one by one, nothing was done."""
