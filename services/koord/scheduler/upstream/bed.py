@@ -80,16 +80,17 @@ class Rate(NamedTuple):
 class Bed:
     """One scheduler with an empty cluster and an open, empty ledger. Made by :func:`new_bed`.
 
-    ``more`` are plugins besides those of the profile that ships.
+    ``more`` are plugins that it must have, besides those of the profile that ships.
     """
 
     def __init__(
         self, ledger: Ledger, bus: Bus, role_epoch: int, settings: SchedulerSettings, more: Sequence[Plugin] = ()
     ) -> None:
         profile, coscheduling = settings.profile()
-        if more:
+        there = {plugin.name for plugin in profile.plugins}
+        if lacking := [plugin for plugin in more if plugin.name not in there]:
             weights = {plugin.name: weight for plugin, weight in profile.scores}
-            profile = Profile((*profile.plugins, *more), weights)
+            profile = Profile((*profile.plugins, *lacking), weights)
         self.cluster = Cluster(settings.seed)
         self.engine = Engine(self.cluster, profile)
         self.views: dict[str, PodView] = {}
