@@ -372,6 +372,47 @@ def test_a_pod_that_bursts_gets_the_numa_node_whose_shared_cpus_cover_its_limit(
     assert bed.status(burst("smaller", "6")) == {"numaNodeResources": [{"node": 0, "resources": {"cpu": "1"}}]}
 
 
+# Designated -----------------------------------------------------------------------------------------------------------
+
+
+HINT = '{"extensions":{"NodeNUMAResource":{}}}'
+
+
+def designated(bed: NumaBed, name: str, status: str, cpu: str = "4", memory: str = "", **labels: str) -> PodInfo:
+    annotations = {"internal.scheduling.koordinator.sh/scheduling-hint": HINT, RESOURCE_STATUS: status}
+    return bed.pod(name, requests(cpu, memory), labels=LSR, annotations=annotations)
+
+
+def test_a_pod_gets_what_a_hint_designates_or_nothing() -> None:
+    bed = NumaBed()
+    bed.machine("n", B)
+    assert bed.status(designated(bed, "a", '{"cpuset":"5-6,13-14"}')) == {"cpuset": "5-6,13-14"}
+    text = "0/1 nodes are available: 1 not enough cpus available to satisfy request."
+    assert bed.refusal(designated(bed, "b", '{"cpuset":"6-7,14-15"}')) == text  # CPU 6 is taken
+    assert bed.refusal(designated(bed, "c", '{"cpuset":"0-1"}')) == text  # two CPUs, four wanted
+    assert bed.refusal(designated(bed, "d", '{"cpuset":"0-3,20"}')) == text
+    bad = bed.refusal(designated(bed, "e", '{"cpuset":"x"}'))
+    assert bad.startswith(f'0/1 nodes are available: {RESOURCE_STATUS}: cpuset: CPU list "x"')
+    # Without the hint the annotation says nothing about a pod that has no node.
+    pod = bed.pod("f", requests("2"), labels=LSR, annotations={RESOURCE_STATUS: '{"cpuset":"5-6"}'})
+    assert bed.status(pod) == {"cpuset": "0,8"}
+
+
+def test_designated_amounts_of_numa_nodes() -> None:
+    bed = NumaBed()
+    bed.machine("n", B, zones(ROOM, ROOM), labels={POLICY_LABEL: "SingleNUMANode"})
+    bed.machine("other", B, zones(ROOM))
+    bed.there("n", "4-5", parts=[(1, {"cpu": "2"})], cpu="2")
+
+    def one(name: str, node: int, cpu: str, cpuset: str) -> PodInfo:
+        zone = {"node": node, "resources": {"cpu": cpu, "memory": "1Gi"}}
+        return designated(bed, name, json.dumps({"cpuset": cpuset, "numaNodeResources": [zone]}), "4", "1Gi")
+
+    assert bed.status(one("a", 1, "4", "6-7,14-15"))["numaNodeResources"][0]["node"] == 1
+    for name, pod in (("free", one("b", 1, "4", "12-13")), ("short", one("c", 0, "3", "0-1,8-9"))):
+        assert "not enough cpus" in bed.refusal(pod), name
+
+
 # Preemption and waking ------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from koord.scheduler.numa.amplification import amplify, scaled
 from koord.scheduler.numa.merge import Merged, exclusive_check, merge
 from koord.scheduler.numa.scores import mean
 from koord.scheduler.numa.state import CPU, NodeState, PodAllocation
-from koord.scheduler.numa.take import TakeError
+from koord.scheduler.numa.take import NOT_ENOUGH, TakeError
 from koord.scheduler.numa.zones import INSUFFICIENT, Need, hints, short_of, split, subsets
 
 MISSING = "node(s) missing NUMA resources"
@@ -202,3 +202,52 @@ def place(state: NodeState, wish: PodWish, *, preferred: int = 0) -> Placement |
     exclusive = wish.cpus.exclusive if wish.cpus is not None else ""
     zones = tuple((layout.zones[index].id, taken) for index, taken in shares)
     return Placement(PodAllocation(cpus, exclusive, zones), mask)
+
+
+Amounts = tuple[tuple[str, int], ...]
+
+
+class Designated(msgspec.Struct, frozen=True, gc=False):
+    """What somebody else chose for a pod: CPUs as a mask, amounts by id of the NUMA node."""
+
+    cpus: int = 0
+    zones: tuple[tuple[int, Amounts], ...] = ()
+
+
+def designate(state: NodeState, wish: PodWish, chosen: Designated) -> Placement | str:
+    """Just what was chosen, if the node can give it: the amounts named are free there and add up to the request, the
+    CPUs named are free, as many as the pod wants, and what its policy takes."""
+    layout = state.layout
+    index = {zone.id: number for number, zone in enumerate(layout.zones)}
+    total: dict[str, int] = {}
+    mask = 0
+    for zone, amounts in chosen.zones:
+        if zone not in index:
+            return NOT_ENOUGH
+        free = state.zone_free(index[zone])
+        mask |= 1 << index[zone]
+        for name, amount in amounts:
+            needed = state.amplified(amount) if name == CPU and wish.cpus is not None else amount
+            if needed > free.get(name, 0):
+                return NOT_ENOUGH
+            total[name] = total.get(name, 0) + amount
+    if chosen.zones:
+        for name, amount in wish.request.items():
+            if any(name in zone.allocatable for zone in layout.zones) and total.get(name, 0) < amount:
+                return NOT_ENOUGH
+    if wish.cpus is None:
+        if chosen.cpus:
+            return NOT_ENOUGH
+    else:
+        shares = {zone: dict(amounts)[CPU] // 1000 for zone, amounts in chosen.zones if CPU in dict(amounts)}
+        try:
+            given = allocate(
+                state.cpu_state(wish.strategy), wish.cpus, zones=shares or None, preferred=chosen.cpus & state.free
+            )
+        except TakeError as error:
+            return str(error)
+        if given != chosen.cpus:
+            return NOT_ENOUGH
+    exclusive = wish.cpus.exclusive if wish.cpus is not None else ""
+    zones = tuple((zone, dict(amounts)) for zone, amounts in chosen.zones)
+    return Placement(PodAllocation(chosen.cpus, exclusive, zones), mask or None)

@@ -40,12 +40,14 @@ from koord.scheduler.framework.contract import (
 from koord.scheduler.framework.events import NODE_EVENTS, NODE_TOPOLOGY_EVENTS, ClusterEvent
 from koord.scheduler.numa.layout import read_node, read_topology
 from koord.scheduler.numa.state import PodAllocation
+from koord.scheduler.numa.take import NOT_ENOUGH
+from koord.scheduler.plugins.hint import HINT, LEGACY_HINT
 from koord.scheduler.plugins.nodenumaresource.books import Books
 from koord.scheduler.plugins.nodenumaresource.onerow import answer
 from koord.scheduler.plugins.nodenumaresource.plainscore import PlainScore
-from koord.scheduler.plugins.nodenumaresource.rows import Rows
+from koord.scheduler.plugins.nodenumaresource.rows import INSUFFICIENT_AMPLIFIED, Rows
 from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings
-from koord.scheduler.plugins.nodenumaresource.terms import NUMATerms, compile_terms
+from koord.scheduler.plugins.nodenumaresource.terms import NAME, NUMATerms, compile_terms
 from koord.scheduler.plugins.nodenumaresource.working import REFUSED, Answer, Working
 
 FEW = 2
@@ -60,8 +62,16 @@ class NodeNUMAResource(
 ):
     """CPUs of one's own, alignment to NUMA nodes, and what bound CPUs cost on amplified nodes."""
 
-    name: ClassVar[str] = "NodeNUMAResource"
-    pod_keys: ClassVar[tuple[str, ...]] = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, QOS_CLASS, PRIORITY_CLASS)
+    name: ClassVar[str] = NAME
+    pod_keys: ClassVar[tuple[str, ...]] = (
+        RESOURCE_SPEC,
+        NUMA_TOPOLOGY_SPEC,
+        QOS_CLASS,
+        PRIORITY_CLASS,
+        HINT,
+        LEGACY_HINT,
+        RESOURCE_STATUS,
+    )
     node_keys: ClassVar[tuple[str, ...]] = (AMPLIFICATION_RATIO, RESERVATION, SYSTEM_QOS_RESOURCE)
     prefilter_resolvable: ClassVar[bool] = False
     events: ClassVar[frozenset[ClusterEvent]] = (
@@ -131,14 +141,30 @@ class NodeNUMAResource(
     def filter(self, terms: Terms, window: Window) -> Bools:
         """Every check of the spec, on all rows at once."""
         assert isinstance(terms, NUMATerms)
-        if window.size <= FEW:
+        if window.size <= FEW or terms.designated is not None:
             return np.array([one[0] for one in self._few(terms, window)])
         return self._on(terms, window).fits()
 
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
         """A row is refused by the first check that it fails."""
         assert isinstance(terms, NUMATerms)
+        if terms.designated is not None:
+            return self._undesignated(terms, window)
         return self._on(terms, window).reasons()
+
+    def _undesignated(self, terms: NUMATerms, window: Window) -> list[Reason]:
+        """Why rows cannot give what a hint designates."""
+        found: dict[str, Bools] = {}
+        refused = np.flatnonzero([not one.fits for one in self._few(terms, window)])
+        rows = np.arange(window.cluster.high)[window.rows]
+        for at in refused.tolist():
+            name = window.cluster.index.name(int(rows[at]))
+            text = NOT_ENOUGH
+            if name is not None:
+                worked = self._working.out(self.books.state(name), terms)
+                text = worked.found if isinstance(worked.found, str) else INSUFFICIENT_AMPLIFIED
+            found.setdefault(text, np.zeros(window.size, dtype=np.bool_))[at] = True
+        return [Reason(text, rows_, text in (NOT_ENOUGH, INSUFFICIENT_AMPLIFIED)) for text, rows_ in found.items()]
 
     # Score ----------------------------------------------------------------------------------------------------------
 
@@ -153,7 +179,7 @@ class NodeNUMAResource(
             rates = self._plain.rate(window, terms.natives)
             if rates is not None:
                 return rates
-        if window.size <= FEW:
+        if window.size <= FEW or terms.designated is not None:
             return np.array([one[1] for one in self._few(terms, window)])
         scores = self._on(terms, window).score()
         self._rows = None  # nothing is asked after the score; the window may be large

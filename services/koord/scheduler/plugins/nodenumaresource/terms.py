@@ -6,25 +6,30 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from koord.accounting.requests import pod_limits
+from koord.accounting.requests import amounts, pod_limits
 from koord.columns.matrix import Floats
+from koord.kube.protocol.nodekeys import decode_value
 from koord.kube.protocol.numa import (
     CONSTRAINED_BURST,
     DEFAULT,
     FULL_PCPUS,
     PREFERRED,
     REQUIRED,
+    RESOURCE_STATUS,
     SPREAD_BY_PCPUS,
     numa_topology_spec,
     resource_spec,
+    resource_status,
 )
 from koord.kube.protocol.qos import LSE, LSR, PROD, priority_class_with_default, qos_class
 from koord.scheduler.framework.contract import Template
 from koord.scheduler.numa.allocation import CPUWish
 from koord.scheduler.numa.layout import Layout
-from koord.scheduler.numa.placing import PodWish
+from koord.scheduler.numa.placing import Designated, PodWish
+from koord.scheduler.plugins.hint import HINT, LEGACY_HINT
 from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings
 
+NAME = "NodeNUMAResource"
 INTEGER = "the requested CPUs must be integer"
 CPU = "cpu"
 _BINDING = (FULL_PCPUS, SPREAD_BY_PCPUS)
@@ -36,7 +41,8 @@ class NUMATerms(msgspec.Struct, frozen=True, dict=True):
     ``policy`` is how the pod itself has its CPUs bound, "" if it does not ask for any of its own; ``required``: nothing
     else will do. ``numa`` is its topology policy, "" if it leaves that to the node; ``alone``: it shares its NUMA nodes
     only as ``singleNUMANodeExclusive: Required`` allows. ``burst`` is the limit (milli) that the CPUs of one NUMA node
-    which nobody owns should cover, 0 without ConstrainedBurst; ``burst_required``: must. ``error``: why no node does.
+    which nobody owns should cover, 0 without ConstrainedBurst; ``burst_required``: must. ``designated``: what a
+    scheduling hint says that it gets, nothing else. ``error``: why no node does.
     """
 
     request: tuple[tuple[str, int], ...]
@@ -48,6 +54,7 @@ class NUMATerms(msgspec.Struct, frozen=True, dict=True):
     alone: bool = False
     burst: int = 0
     burst_required: bool = False
+    designated: Designated | None = None
     error: str = ""
 
     @property
@@ -69,7 +76,7 @@ class NUMATerms(msgspec.Struct, frozen=True, dict=True):
     @property
     def special(self) -> bool:
         """Whether the pod itself asks for anything that only this plugin gives."""
-        return bool(self.policy or self.numa or self.burst)
+        return bool(self.policy or self.numa or self.burst or self.designated)
 
     def wish(self, layout: Layout, settings: NUMASettings) -> PodWish:
         """What the pod wants on a node of that layout."""
@@ -98,6 +105,7 @@ def compile_terms(template: Template, settings: NUMASettings) -> NUMATerms | Non
     try:
         spec = resource_spec(template.annotations)
         numa = numa_topology_spec(template.annotations)
+        designated = _designated(template.annotations)
         burst = 0
         if cpu and CONSTRAINED_BURST in (spec.required, spec.preferred):
             burst = max(cpu, pod_limits(template.spec).get(CPU, 0))
@@ -127,6 +135,7 @@ def compile_terms(template: Template, settings: NUMASettings) -> NUMATerms | Non
         numa.exclusive == REQUIRED or (bool(numa.policy) and numa.exclusive != PREFERRED),
         burst,
         burst > 0 and spec.required == CONSTRAINED_BURST,
+        designated,
         error,
     )
 
@@ -135,3 +144,22 @@ def _wants_binding(labels: Mapping[str, str], priority: int | None) -> bool:
     if qos_class(labels) not in (LSE, LSR):
         return False
     return priority_class_with_default(labels, priority, "") == PROD
+
+
+class _Hint(msgspec.Struct):
+    extensions: dict[str, msgspec.Raw] = {}
+
+
+def _designated(annotations: Mapping[str, str]) -> Designated | None:
+    """What the pod's resource-status says, if its scheduling hint has a word for this plugin. ValueError names the key
+    and the rule."""
+    key = HINT if annotations.get(HINT) else LEGACY_HINT
+    text = annotations.get(key)
+    if not text or not annotations.get(RESOURCE_STATUS) or NAME not in decode_value(key, text, _Hint).extensions:
+        return None
+    status = resource_status(annotations)
+    zones = []
+    for zone in status.zones:
+        listed = amounts(zone.resources, f"{RESOURCE_STATUS}: numaNodeResources: node {zone.node}")
+        zones.append((zone.node, tuple(sorted(listed.items()))))
+    return Designated(status.cpus, tuple(zones)) if status.cpus or zones else None

@@ -16,7 +16,7 @@ from koord.kube.protocol.numa import (
     write_resource_status,
 )
 from koord.scheduler.numa.layout import Layout
-from koord.scheduler.numa.placing import Placement, place, rating
+from koord.scheduler.numa.placing import Placement, designate, place, rating
 from koord.scheduler.numa.state import NodeState
 from koord.scheduler.plugins.nodenumaresource.rows import (
     BIND_CONFLICT,
@@ -60,6 +60,8 @@ class Worked:
         refused = _refused(terms, state.layout)
         if refused:
             self.found = refused
+        elif terms.designated is not None:
+            self.found = designate(state, wish, terms.designated)
         elif wish.cpus is not None or wish.policy or wish.burst:
             self.found = place(state, wish)
         if isinstance(self.found, str):
