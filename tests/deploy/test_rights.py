@@ -21,6 +21,7 @@ from koord.kube.resources import (
     QUEUES,
     RAYCLUSTERS,
     RAYJOBS,
+    SCHEDULE_EXPLANATIONS,
     TFJOBS,
     WATCHED,
     Resource,
@@ -28,11 +29,14 @@ from koord.kube.resources import (
 from tests.deploy.manifests import Manifest, base
 
 JOB_KINDS = (JOBS, TFJOBS, PYTORCHJOBS, RAYJOBS, RAYCLUSTERS)
-STATUS_PATCHED = {("scheduler", PODS.token), ("manager", NODE_METRICS.token)} | {
-    ("queue", one.token) for one in (QUEUES, QUEUE_UNITS, *JOB_KINDS)
+STATUS_PATCHED = {
+    ("scheduler", PODS.token),
+    ("scheduler", SCHEDULE_EXPLANATIONS.token),
+    ("manager", NODE_METRICS.token),
+    *(("queue", one.token) for one in (QUEUES, QUEUE_UNITS, *JOB_KINDS)),
 }
-"""Whose status who patches: the queue service that of jobs, queues and units, the scheduler that of pods, the manager
-that of NodeMetrics."""
+"""Whose status who patches: the queue service that of jobs, queues and units, the scheduler that of pods and of
+ScheduleExplanations, the manager that of NodeMetrics."""
 
 WEBHOOKS = ("admissionregistration.k8s.io", "validatingwebhookconfigurations")
 

@@ -55,6 +55,7 @@ NODE_METRICS = Resource("slo.koordinator.sh", "v1alpha1", "nodemetrics", "NodeMe
 NODE_RESOURCE_TOPOLOGIES = Resource(
     "topology.node.k8s.io", "v1alpha1", "noderesourcetopologies", "NodeResourceTopology", namespaced=False
 )
+SCHEDULE_EXPLANATIONS = Resource("scheduling.koordinator.sh", "v1alpha1", "scheduleexplanations", "ScheduleExplanation")
 PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
@@ -95,6 +96,7 @@ ALL: tuple[Resource, ...] = (
     POD_GROUPS,
     NODE_METRICS,
     NODE_RESOURCE_TOPOLOGIES,
+    SCHEDULE_EXPLANATIONS,
     *STORAGE,
     CRDS,
 )
@@ -120,6 +122,7 @@ WATCHED: tuple[Resource, ...] = (
     RAYCLUSTERS,
     NODE_METRICS,
     NODE_RESOURCE_TOPOLOGIES,
+    SCHEDULE_EXPLANATIONS,
     *STORAGE,
 )
 """What the gateway lists and watches by default. Events are written, never watched; Leases and CRDs neither."""

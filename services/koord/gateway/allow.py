@@ -26,6 +26,7 @@ from koord.kube.resources import (
     QUEUES,
     RAYCLUSTERS,
     RAYJOBS,
+    SCHEDULE_EXPLANATIONS,
     TFJOBS,
     Resource,
 )
@@ -39,9 +40,11 @@ def _tokens(*resources: Resource) -> frozenset[str]:
 
 ALLOWED: Mapping[tuple[str, str], frozenset[str]] = {
     ("scheduler", "bind"): _tokens(PODS),
-    ("scheduler", "patch"): _tokens(PODS, POD_GROUPS, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS),
+    ("scheduler", "patch"): _tokens(
+        PODS, POD_GROUPS, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, SCHEDULE_EXPLANATIONS
+    ),
     ("scheduler", "evict"): _tokens(PODS),
-    ("scheduler", "delete"): _tokens(PODS),
+    ("scheduler", "delete"): _tokens(PODS, SCHEDULE_EXPLANATIONS),
     ("queue", "create"): _tokens(QUEUE_UNITS, QUEUES, NAMESPACES),
     ("queue", "patch"): _tokens(QUEUE_UNITS, QUEUES, *_JOB_KINDS),
     ("queue", "delete"): _tokens(QUEUE_UNITS, QUEUES),

@@ -1,8 +1,9 @@
 """The custom resources koord brings along, as package data that kustomize, too, refers to.
 
-Queue and QueueUnit have full schemas, ElasticQuota, its profile, PodGroup, NodeMetric and NodeResourceTopology
-are Koordinator's (quota, PodGroup and NodeResourceTopology without status sub-resource). Where Koordinator's own are
-there already they stay. The job kinds are stand-ins for clusters without the real operators: they keep every field.
+Queue and QueueUnit have full schemas, ElasticQuota, its profile, PodGroup, NodeMetric, NodeResourceTopology and
+ScheduleExplanation are Koordinator's (quota, PodGroup and NodeResourceTopology without status sub-resource). Where
+Koordinator's own are there already they stay. The job kinds are stand-ins for clusters without the real operators:
+they keep every field.
 """
 
 from importlib import resources
