@@ -96,6 +96,7 @@ class Program:
         self, template: Template, profile: Profile, cluster: Cluster, verdicts: Verdicts, asked: Asked
     ) -> None:
         """A DaemonSet brings a class per pod, so this is short on calls: ``asked`` tells the handler who raised."""
+        epochal = profile.epochal
         asked.point = "PreFilter"
         for prefilter in profile.prefilters:
             asked.plugin = prefilter.name
@@ -106,7 +107,7 @@ class Program:
                 if names is not None:
                     self.names = names if self.names is None else self.names & names
                     self.names_from.append(prefilter.name)
-            if prefilter in profile.epochs:
+            if prefilter in epochal:
                 self._epochal.append((prefilter, "PreFilter", prefilter.prefilter_terms, terms))
         self.names_from.sort()
         few = self.names is not None
@@ -116,7 +117,7 @@ class Program:
             terms = plugin.filter_terms(template, cluster)
             if terms is not None:
                 self.steps.append((plugin, terms))
-            if plugin in profile.epochs:
+            if plugin in epochal:
                 self._epochal.append((plugin, "Filter", plugin.filter_terms, terms))
         self.filters = [step for step in self.steps if step[0].filter_locality != "node"]
         self.node_mask: NodeMask | None = (
@@ -129,7 +130,7 @@ class Program:
             if terms is not None:
                 kept = verdicts.scores(score, terms) if score.score_locality == "node" and not few else None
                 self.scores.append(ScoreStep(score, terms, weight, kept))
-            if score in profile.epochs:
+            if score in epochal:
                 self._epochal.append((score, "PreScore", score.score_terms, terms))
         asked.point = "PreFilter"
         for prefer in profile.preferring:
@@ -137,7 +138,7 @@ class Program:
             terms = prefer.prefer_terms(template, cluster)
             if terms is not None:
                 self.prefers.append((prefer, terms))
-            if prefer in profile.epochs:
+            if prefer in epochal:
                 self._epochal.append((prefer, "PreFilter", prefer.prefer_terms, terms))
         asked.point = "Reserve"
         for reserve in profile.reserving:
@@ -145,7 +146,7 @@ class Program:
             terms = reserve.reserve_terms(template, cluster)
             if terms is not None:
                 self.reserves.append((reserve, terms))
-            if reserve in profile.epochs:
+            if reserve in epochal:
                 self._epochal.append((reserve, "Reserve", reserve.reserve_terms, terms))
         self.row_local = not any(plugin.filter_locality == "cluster" for plugin, _ in self.steps) and not any(
             step.plugin.score_locality == "cluster" for step in self.scores

@@ -75,6 +75,7 @@ class Profile:
         self.ticking = tuple(plugin for plugin in self.plugins if isinstance(plugin, TickPlugin))
         self.epochs = tuple(plugin for plugin in self.plugins if _has_epoch(plugin))
         """Plugins whose terms for a template may be others later."""
+        self.epochal = frozenset(self.epochs)
         self.assigning = tuple(plugin for plugin in self.plugins if isinstance(plugin, AssignPlugin))
         self.noding = tuple(plugin for plugin in self.plugins if isinstance(plugin, NodePlugin))
         self.watching = tuple(plugin for plugin in self.plugins if isinstance(plugin, WatchPlugin))
