@@ -31,3 +31,4 @@ plugin_errors = counter("koord_scheduler_plugin_errors", "Exceptions of plugins"
 gang_wait_seconds = histogram("koord_gang_wait_seconds", "From a gang's first try to its claim")
 dropped = counter("koord_scheduler_notices_dropped", "Events and conditions dropped because the bus took nothing")
 pod_group_writes = counter("koord_pod_group_writes", "Writes of PodGroup status that were decided")
+debug_dropped = counter("koord_scheduler_debug_dropped", "What debug flags asked to log and was too much", ("what",))

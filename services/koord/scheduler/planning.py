@@ -7,6 +7,7 @@ from time import monotonic, perf_counter, time
 from koord.contracts.gang import GangEvent
 from koord.scheduler import metrics
 from koord.scheduler.claiming import Planned
+from koord.scheduler.debugging import Debugging
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, Outcome, Placed, PodInfo
 from koord.scheduler.gang.planner import GroupPlanning
@@ -31,6 +32,7 @@ class Planner:
         profile: str,
         on_rejected: Callable[[GangEvent, str, str], None],
         preempting: Preempting | None = None,
+        debugging: Debugging | None = None,
     ) -> None:
         self._engine = engine
         self._queue = queue
@@ -38,6 +40,7 @@ class Planner:
         self._tell = tell
         self._on_rejected = on_rejected
         self._preempting = preempting
+        self._debugging = debugging
         self._homeless: list[tuple[Unit, PodInfo, Diagnosis]] = []
         self._profile = profile
 
@@ -84,7 +87,11 @@ class Planner:
         done = 0
         wall = time()
         while done < len(pods):
-            done += self._engine.place(pods[done:] if done else pods, outcomes, until=until, now=wall)
+            if self._debugging is not None and self._debugging.watches:
+                self._debugging.before(pods[done])
+                done += self._engine.place(pods[done : done + 1], outcomes, now=wall)
+            else:
+                done += self._engine.place(pods[done:] if done else pods, outcomes, until=until, now=wall)
             if perf_counter() >= until:
                 break
         now = monotonic()
@@ -127,6 +134,9 @@ class Planner:
             self._queue.regate(unit)
             self._world.gated(unit.key, now)
             return None
+        if self._debugging is not None and self._debugging.watches:
+            for pod in {id(pod.class_): pod for pod in pods}.values():  # as the group finds the nodes
+                self._debugging.before(pod)
         planning = GroupPlanning(self._engine, book, gang, pods)
         finished = planning.step(perf_counter() + SLICE_S, time())
         while not finished:
@@ -148,6 +158,8 @@ class Planner:
         if not unit.pods:
             self._queue.remove(unit.key)  # its pods went while they were planned
             return
+        if self._debugging is not None and self._debugging.diagnosis:
+            self._debugging.failed(failed)
         message = failed[0][1].message
         if any(diagnosis.error for _, diagnosis in failed):
             self._count("error", failed)

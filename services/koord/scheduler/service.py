@@ -36,7 +36,9 @@ from koord.scheduler.catalogue import Catalogue
 from koord.scheduler.claiming import Claims
 from koord.scheduler.config.errors import ConfigError
 from koord.scheduler.configured import profiles_of
+from koord.scheduler.debugging import Debugging
 from koord.scheduler.driver import Driver
+from koord.scheduler.endpoints.flags import Flags
 from koord.scheduler.endpoints.routes import NOT_LEADER, Routes
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.diagnosis import Diagnosis
@@ -163,10 +165,20 @@ class SchedulerService:
             scheduler=name,
             unavailable=self._close,
         )
+        self._debugging = Debugging(self._engine, host.log, settings.debug)
         self._driver = Driver(
             self._world,
             self._queue,
-            Planner(self._engine, self._queue, self._world, self._tell, name, self._news.tell, self._preempting),
+            Planner(
+                self._engine,
+                self._queue,
+                self._world,
+                self._tell,
+                name,
+                self._news.tell,
+                self._preempting,
+                self._debugging,
+            ),
             claims,
             self._binds,
             self._notices,
@@ -203,6 +215,8 @@ class SchedulerService:
         self._publisher.on_result(self._on_result)
         self._explainer = Explainer(self._world, self._binds, self._pods.get)
         Routes(host.pages, self._engine, self._explainer.explain, self._unfit, host.log)
+        if settings.debug.flags:
+            Flags(host.pages, self._debugging)
         for text in profiles.notes:
             self._log.warning("the scheduler's configuration", file=settings.config, note=text)
         if settings.percentage_of_nodes_to_score:
@@ -223,6 +237,7 @@ class SchedulerService:
         self._host.spawn(self.upkeep.watch_ledger(), "ledger")
         self._host.spawn(self.upkeep.send(), "notices")
         self._host.spawn(self.upkeep.run(), "upkeep")
+        self._host.spawn(self._debugging.dump(), "dump")
         self._host.spawn(watch_seat(bus, self._host.incarnation, self._on_alone), "seat")
 
     async def drain(self) -> None:

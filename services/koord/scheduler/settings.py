@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from koord.scheduler.debugging import DebugSettings
 from koord.scheduler.framework.profile import Profile
 from koord.scheduler.gang.book import GangSettings
 from koord.scheduler.plugins.balanced import BalancedSettings
@@ -30,7 +31,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     in place of ``plugins``, ``fit``, ``balanced``, ``quota`` and what it says of queue and gangs. ``batch``: pods
     planned before they are claimed. ``seed`` fixes how ties between nodes break. ``percentage_of_nodes_to_score`` is
     accepted and has no effect: all nodes are always scored. ``scheduled_events``: whether a Scheduled event is recorded
-    for every pod. ``transformers``: what may be changed of a pod before anybody looks at it.
+    for every pod. ``transformers``: what may be changed of a pod before anybody looks at it. ``debug``: what is
+    logged of single attempts.
     """
 
     config: str = ""
@@ -45,6 +47,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     quota: ElasticQuotaSettings = ElasticQuotaSettings()
     coscheduling: GangSettings = GangSettings()
     transformers: PodGates = PodGates()
+    debug: DebugSettings = DebugSettings()
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch <= 4096:
@@ -60,6 +63,10 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             )
         if self.queue.flush_after_s <= 0:
             raise ValueError(f"queue.flush_after_s: {self.queue.flush_after_s} must be greater than 0")
+        if self.debug.scores < 0:
+            raise ValueError(f"debug.scores: {self.debug.scores} must not be negative")
+        if self.debug.queue_size < 1:
+            raise ValueError(f"debug.queue_size: {self.debug.queue_size} must be at least 1")
         for resource in self.fit.resources:
             if not 1 <= resource.weight <= 100:
                 raise ValueError(

@@ -1,0 +1,99 @@
+"""Debug flags: the replies, and what the log says then, by a running service."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from koord.scheduler.debugging import PER_SECOND, Debugging, DebugSettings
+from koord.telemetry import logs
+from tests.scheduler.clusters import Bed
+from tests.scheduler.endpoints.asking import site
+from tests.scheduler.outside import outside, until
+
+Lines = Callable[[str], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def lines(capsys: pytest.CaptureFixture[str]) -> Iterator[Lines]:
+    """The log of the service, as it grows."""
+    logs.configure("scheduler", format_="json")
+    told: list[str] = []
+
+    def read(event: str) -> list[dict[str, Any]]:
+        told.append(capsys.readouterr().err)
+        found = [json.loads(line) for line in "".join(told).splitlines() if line.startswith("{")]
+        return [line for line in found if line["event"] == event]
+
+    yield read
+    logs.configure("test")
+
+
+async def test_flags_and_what_they_log(nats_url: str, redis_url: str, cluster: str, lines: Lines) -> None:
+    async with outside(nats_url, redis_url, cluster) as world:
+        await world.node("n0", cpu="2")
+        await world.node("n1", cpu="8")
+        await world.listed()
+        async with site(nats_url, redis_url, cluster) as pages:
+            flags = "/debug/flags"
+            assert await pages.ask(f"{flags}/s", "PUT", "2") == (200, "successfully set debugTopNScores to 2")
+            assert await pages.ask(f"{flags}/f", "PUT", "true") == (200, "successfully set debugFilterFailure to true")
+            assert await pages.ask(f"{flags}/d", "PUT", "1") == (200, "successfully set dumpDiagnosis to 1")
+            assert await pages.ask(f"{flags}/v", "PUT", "4") == (200, "successfully set klog.logging.verbosity to 4")
+            for flag, value in (("s", "many"), ("s", "-1"), ("f", "yes"), ("d", ""), ("v", "-1"), ("db", "2")):
+                status, text = await pages.ask(f"{flags}/{flag}", "PUT", value)
+                assert status == 400, (flag, value, text)
+                assert f"flag {flag}" in text
+            for method in ("GET", "POST", "DELETE"):
+                assert (await pages.ask(f"{flags}/s", method))[0] == 406
+            assert (await pages.ask(f"{flags}/x", "PUT", "1"))[0] == 404
+
+            await world.pod("small", cpu="1")
+            await until(lambda: world.node_of("small") == "n1", "bound on the emptier node")
+            [scores] = [line for line in lines("scores of the best nodes") if line["pod"] == "default/small"]
+            assert [row["node"] for row in scores["nodes"]] == ["n1", "n0"]
+            for row in scores["nodes"]:
+                parts = {key: value for key, value in row.items() if key not in ("node", "score")}
+                assert sum(parts.values()) == row["score"]
+                assert "NodeResourcesFit" in parts
+
+            await world.pod("large", cpu="100")
+            await until(lambda: world.told("large"), "told")
+            [refused, *_] = [line for line in lines("nodes were filtered out") if line["pod"] == "default/large"]
+            assert (refused["plugin"], refused["nodes"], refused["names"]) == ("NodeResourcesFit", 2, ["n0", "n1"])
+            await until(lambda: lines("diagnosis"), "dumped")
+            diagnosis = json.loads(lines("diagnosis")[0]["diagnosis"])
+            assert diagnosis["questionedKey"] == "default/large"
+            assert diagnosis["isRootCausePod"] is True
+            assert diagnosis["scheduleDiagnosis"]["nodeFailedDetails"] == [
+                {
+                    "failedPlugin": "NodeResourcesFit",
+                    "reason": "Insufficient cpu",
+                    "preemptMightHelp": False,
+                    "nodes": 2,
+                    "failedNodes": ["n0", "n1"],
+                }
+            ]
+            for flag, value in (("s", "0"), ("f", "false"), ("d", "F")):
+                assert (await pages.ask(f"{flags}/{flag}", "PUT", value))[0] == 200
+            assert not pages.service._debugging.watches
+            assert not pages.service._debugging.diagnosis
+
+
+async def test_dumps_are_bounded(lines: Lines) -> None:
+    bed = Bed()
+    bed.node("n0", cpu=1000)
+    pod = bed.pod("large", {"containers": [{"name": "c", "resources": {"requests": {"cpu": "9"}}}]})
+    diagnosis = bed.engine.explain(pod.class_)
+    log = logs.get_logger("koord.test")
+    debugging = Debugging(bed.engine, log, DebugSettings(diagnosis=True, queue_size=5))
+    debugging.failed([(pod, diagnosis)] * 8)
+    assert len(debugging._waiting) == 5
+    assert lines("diagnosis") == []
+    blocking = Debugging(bed.engine, log, DebugSettings(diagnosis=True, blocking=True))
+    blocking.failed([(pod, diagnosis)])
+    [line] = lines("diagnosis")
+    assert json.loads(line["diagnosis"])["scheduleDiagnosis"]["failedMessage"] == diagnosis.message
+    blocking.failed([(pod, diagnosis)] * 10 * PER_SECOND)
+    assert len(lines("diagnosis")) < 5 * PER_SECOND
