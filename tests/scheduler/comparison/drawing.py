@@ -165,6 +165,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("place"), st.integers(0, 3), st.sampled_from((1, 1, 2, 6, 20))),
         st.tuples(st.just("mix"), st.integers(0, 3), st.integers(1, 6)),
+        st.tuples(st.just("bind"), st.integers(0, 9), st.integers(1, 4)),
         st.tuples(st.just("end"), st.integers(0, 99), st.integers(1, 3)),
         st.tuples(st.just("set"), st.integers(0, 9), st.integers(0, 3)),
         st.tuples(st.just("remove"), st.integers(0, 9), st.just(0)),
@@ -172,4 +173,5 @@ steps = st.lists(
     min_size=1,
     max_size=8,
 )
-"""What happens: pods of one kind, pods of several kinds in turn, pods that end, nodes that change or come, and go."""
+"""What happens: pods of one kind, of several kinds in turn, pods that others bind, pods that end, nodes that change or
+come, and go."""

@@ -113,6 +113,9 @@ class Pair:
                 self.place([(f"p{next(numbers)}", kinds[which % len(kinds)]) for _ in range(times)])
             elif what == "mix":
                 self.place([(f"p{next(numbers)}", kinds[i % len(kinds)]) for i in range(which, which + times)])
+            elif what == "bind":
+                for _ in range(times):
+                    self.bind(f"p{next(numbers)}", kinds[times % len(kinds)], f"n{which}")
             elif what == "end":
                 for _ in range(min(times, len(self.names))):
                     self.remove_pod(self.names[which % len(self.names)])
@@ -132,9 +135,17 @@ class Pair:
     def remove_pod(self, uid: str) -> None:
         """A pod that has a node goes."""
         for side in self._sides():
-            assert side.engine.forget(uid)
+            assert side.engine.forget(uid) or side.engine.uncount(uid) is not None
         self.world.take(self.world.pods[uid])
         self.names.remove(uid)
+
+    def bind(self, name: str, kind: Kind, node: str) -> None:
+        """Somebody else puts a pod on a node, whether it has room for it or not, and whether it is known or not."""
+        for side in self._sides():
+            side.engine.count(side.catalogue.assigned(view(name, kind), node))
+        pod = model(name, kind)
+        self.world.put(pod, node)
+        self.names.append(pod.uid)
 
     def place(self, kinds: Sequence[tuple[str, Kind]]) -> None:
         """Place pods of these names and kinds in this order: everybody must choose the same."""
