@@ -120,7 +120,9 @@ def test_explain_names_what_refuses_a_pod(quota: Up) -> None:
             for condition in up.objects("pod", "too-big", "-n", "ml")[0]["status"].get("conditions", ())
             if condition["type"] == "PodScheduled"
             and condition["status"] == "False"
-            and condition["message"] == "0/40 nodes are available: 40 Insufficient cpu."
+            and condition["message"]
+            == "0/40 nodes are available: 40 Insufficient cpu. preemption: 0/40 nodes are available: "
+            "40 Preemption is not helpful for scheduling."
         ],
         "the pod says why it is not scheduled",
     )

@@ -168,7 +168,10 @@ async def test_what_a_plugin_gives_is_written_with_the_binding_and_comes_back(
             assert world.pods["default/p0"]["metadata"]["annotations"][TOKEN] == "a"
             await world.pod("p1")
             await until(lambda: world.told("p1"), "nothing is left")
-            assert world.told("p1") == ["0/3 nodes are available: 3 node(s) had no token."]
+            assert world.told("p1") == [
+                "0/3 nodes are available: 3 node(s) had no token. preemption: 0/3 nodes are available: "
+                "3 No preemption victims found for incoming pod."
+            ]
 
             # Something about a node without a token helps nobody; the plugin says so and nothing is tried.
             await tell(world, "n2", type_="MODIFIED")

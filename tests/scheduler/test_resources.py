@@ -133,12 +133,17 @@ async def test_what_no_node_offers_waits_for_a_node_that_does(nats_url: str, red
         async with scheduler(nats_url, redis_url, cluster, FAST):
             await world.pod("odd", **asking)
             await until(lambda: world.told("odd"), "told")
-            assert world.told("odd") == ["0/2 nodes are available: 2 Insufficient example.com/x."]
+            helpless = "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+            assert world.told("odd") == [f"0/2 nodes are available: 2 Insufficient example.com/x. {helpless}"]
             await world.node("n1", more={"example.com/x": "3"})
             await until(lambda: world.node_of("odd") == "n1", "bound where it is offered")
             await world.pod("next", **asking)
             await until(lambda: world.told("next"), "told")
-            assert world.told("next") == ["0/2 nodes are available: 2 Insufficient example.com/x."]
+            helpless = (
+                "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, "
+                "1 Preemption is not helpful for scheduling."
+            )
+            assert world.told("next") == [f"0/2 nodes are available: 2 Insufficient example.com/x. {helpless}"]
             items = await world.ledger.items("node/")
             assert items["node/n1"].used["example.com/x"] == 2
 

@@ -56,7 +56,10 @@ async def test_what_does_not_fit_is_told_and_woken(nats_url: str, redis_url: str
             await world.pod("first", cpu="2")
             await until(lambda: world.node_of("first"), "first bound")
             await world.pod("second", cpu="2")
-            text = "0/1 nodes are available: 1 Insufficient cpu."
+            text = (
+                "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: "
+                "1 No preemption victims found for incoming pod."
+            )
             await until(lambda: world.told("second"), "told")
             assert world.told("second") == [text]
             await until(lambda: world.patches, "condition")
@@ -163,7 +166,8 @@ async def test_quota_bounds_and_raising_it_wakes(nats_url: str, redis_url: str, 
             assert world.told(f"q{refused[0]}") == [
                 "0/1 nodes are available: Insufficient quotas, quotaName: team, runtime: cpu:2, "
                 "used: cpu:2,memory:2Gi, "
-                "pod's request: cpu:1,memory:1Gi, exceedDimensions: [cpu]."
+                "pod's request: cpu:1,memory:1Gi, exceedDimensions: [cpu]. "
+                "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
             ]
             await world.quota("team", {"cpu": "8"}, parent="org")
             await until(lambda: len(world.bound) == 3, "one more fits the parent")

@@ -232,7 +232,10 @@ def test_a_pod_larger_than_any_node(cluster: Up) -> None:
     ]
     up.kubectl("create", "-f", "-", stdin=documents(manifests))
     for name in ("giant", "absurd"):
-        text = f"^0/{NODES_N} nodes are available: {NODES_N} Insufficient cpu.$"
+        text = (
+            f"^0/{NODES_N} nodes are available: {NODES_N} Insufficient cpu. preemption: 0/{NODES_N} nodes are available: "
+            f"{NODES_N} Preemption is not helpful for scheduling.$"
+        )
         told(up, "Pod", name, "FailedScheduling", text, "default")
         (condition,) = scheduled_condition(up, name)
         assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")

@@ -121,7 +121,7 @@ FACTORIES: Mapping[str, Factory] = {
 }
 """Complete plugins by name."""
 
-NOT_SHIPPED = frozenset((DefaultPreemption.name,))
+NOT_SHIPPED: frozenset[str] = frozenset()
 """Complete plugins of the chart's profile that are not in the profile that ships: not yet compared with the rules."""
 
 SINGLE = frozenset((Coscheduling.name, ElasticQuota.name))

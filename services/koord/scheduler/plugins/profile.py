@@ -45,8 +45,8 @@ _CLASSES: Mapping[Point, type[Any]] = {
 
 @cache
 def shipped_profile() -> ProfileConfig:
-    """The chart's profile."""
-    [profile] = shipped().profiles
+    """The chart's profile with ``scheduler.enableJobPreemption`` off: pods preempt one by one, for gangs do not yet."""
+    [profile] = shipped(job_preemption=False).profiles
     return profile
 
 
