@@ -9,7 +9,7 @@ from koord.kube.resources import NODE_RESOURCE_TOPOLOGIES
 from koord.scheduler.config.koordinatorargs import NodeNUMAResourceArgs, StrategyArgs
 from koord.scheduler.engine.cluster import NodeInfo
 from koord.scheduler.engine.diagnosis import Diagnosis
-from koord.scheduler.engine.placement import Placed, PodInfo
+from koord.scheduler.engine.placement import Outcome, Placed, PodInfo
 from koord.scheduler.framework.contract import AssignedPod
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings, Strategy, from_args
@@ -349,6 +349,26 @@ def test_numa_nodes_of_an_amplified_machine() -> None:
     # Eight CPUs cost all of NUMA node 1; what is written is what the pod asked for.
     assert bed.status(bed.bound_pod("8"))["numaNodeResources"] == [{"node": 1, "resources": {"cpu": "8"}}]
     assert bed.status(bed.named("6"))["numaNodeResources"] == [{"node": 0, "resources": {"cpu": "6"}}]
+
+
+def test_runs_of_pods_on_amplified_nodes_are_as_one_by_one() -> None:
+    def bed() -> NumaBed:
+        made = NumaBed()
+        for number, cpu in enumerate((9, 12, 15)):
+            made.machine(f"n{number}", B, cpu=1000 * cpu, annotations={RATIO: '{"cpu":1.5}'})
+            made.there(f"n{number}", "0-3", cpu="4")
+        return made
+
+    run, one = bed(), bed()
+    pods = [run.pod(f"p{number}", requests("2")) for number in range(14)]
+    outcomes: list[Outcome] = []
+    while len(outcomes) < len(pods):
+        run.engine.place(pods[len(outcomes) :], outcomes)
+    singly = [one.place(one.pod(f"p{number}", requests("2"))) for number in range(14)]
+    texts = [each.node if isinstance(each, Placed) else each.message for each in outcomes]
+    assert texts == [each.node if isinstance(each, Placed) else each.message for each in singly]
+    # 9 - 6 for the bound ones leaves room for one, 12 - 6 for three, 15 - 6 for four.
+    assert [texts.count(f"n{number}") for number in range(3)] == [1, 3, 4]
 
 
 # ConstrainedBurst -----------------------------------------------------------------------------------------------------
