@@ -265,6 +265,10 @@ class Books:
         name = self._where.get(uid)
         return self.state(name).pods.get(uid) if name is not None else None
 
+    def knows(self, uid: str) -> bool:
+        """Whether a pod has, or was given, anything."""
+        return uid in self._where or uid in self._given
+
     def where(self, uid: str) -> str | None:
         """The node on which a pod has something."""
         return self._where.get(uid)

@@ -1,6 +1,6 @@
 """The plugin: Filter and Score over all rows from columns, Reserve on the chosen node by the pure functions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -227,6 +227,8 @@ class NodeNUMAResource(
 
         ValueError: the annotation cannot be read; what was known of the pod stands.
         """
+        if RESOURCE_STATUS not in pod.ref.annotations and not self.books.knows(pod.ref.uid):
+            return
         uid, known = pod.ref.uid, self.books.where(pod.ref.uid)
         if pod.planned and self.books.restore(uid, pod.node):
             return
@@ -253,6 +255,19 @@ class NodeNUMAResource(
         except ValueError:
             exclusive = ""  # the pod runs; only how others keep away from it is lost
         self.books.add(uid, pod.node, PodAllocation(status.cpus, exclusive, zones))
+
+    def assigned_run(self, pods: Sequence[AssignedPod]) -> None:
+        """Nearly all of them have nothing. ValueError: an annotation cannot be read, of the first such pod."""
+        failed: ValueError | None = None
+        knows = self.books.knows
+        for pod in pods:
+            if RESOURCE_STATUS in pod.ref.annotations or knows(pod.ref.uid):
+                try:
+                    self.assigned(pod)
+                except ValueError as error:
+                    failed = failed or error
+        if failed is not None:
+            raise failed
 
     def unassigned(self, pod: AssignedPod) -> None:
         """It has nothing any more."""
