@@ -18,6 +18,7 @@ from koord.scheduler.claiming import Claims
 from koord.scheduler.engine.placement import PodInfo
 from koord.scheduler.flights import Flight, Flights, open_members
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.monitor import Monitor
 from koord.scheduler.notices import Notices
 from koord.scheduler.podview import PodView
 from koord.scheduler.prebinding import Prebinding
@@ -46,6 +47,7 @@ class Binds:
         kick: Callable[[], None],
         on_gang: Callable[[GangEvent, str, str], None],
         on_unavailable: Callable[[str], None],
+        monitor: Monitor,
     ) -> None:
         self.flights = Flights()
         self._prebinding = Prebinding(self.flights, publisher, log)
@@ -60,7 +62,9 @@ class Binds:
         self._kick = kick
         self._on_gang = on_gang
         self._on_unavailable = on_unavailable
+        self._monitor = monitor
         self._deadlines: dict[str, float] = {}
+        self._held_since: dict[str, float] = {}
         self._releases: list[Release] = []
         self.releasing = asyncio.Event()
         self._entered: dict[str, tuple[float, int]] = {}
@@ -77,10 +81,11 @@ class Binds:
     def wait_for_members(self, group: str, deadline: float) -> None:
         """A NonStrict gang group holds room; it gives up at ``deadline`` (the first one counts)."""
         self._deadlines.setdefault(group, deadline)
+        self._held_since.setdefault(group, time.monotonic())
 
     def complete(self, group: str) -> list[Flight]:
         """The group has what it needs: its flights that are to be published now."""
-        self._deadlines.pop(group, None)
+        self._waited(group, "success")
         held = self.flights.held(group)
         for uid in next((flight.members for flight in held), ()):
             self._on_gang("satisfied", uid, "")
@@ -177,11 +182,14 @@ class Binds:
         uid = view.metadata.uid
         entered = self._entered.pop(uid, None)
         self._failures.pop(uid, None)
-        if self.flights.settle(uid) is None:
+        flight = self.flights.settle(uid)
+        if flight is None:
             return
+        now = time.monotonic()
+        self._monitor.ended(flight.members[uid][0], flight.began, now)
         if entered is not None:
             since, attempts = entered
-            metrics.sli_seconds.labels(str(attempts) if attempts < 15 else "15+").observe(time.monotonic() - since)
+            metrics.sli_seconds.labels(str(attempts) if attempts < 15 else "15+").observe(now - since)
         if self._scheduled_events:
             meta = view.metadata
             self._notices.scheduled(uid, meta.namespace, meta.name, view.spec.node_name)
@@ -228,7 +236,7 @@ class Binds:
 
     def give_up(self, group: str, now: float, why: str) -> None:
         """What is held for a gang group goes back; its members wait again."""
-        self._deadlines.pop(group, None)
+        self._waited(group, "unschedulable")
         for flight in self.flights.held(group):
             self.release(Release(flight.claim, flight.token))
             self._back(flight, now, why)
@@ -245,7 +253,7 @@ class Binds:
             if flight is not None and flight.bind is None:
                 self._back(flight, now, "the claim ended before the gang was complete", uids=uids, at_once=at_once)
                 if not self.flights.held(flight.group):
-                    self._deadlines.pop(flight.group, None)
+                    self._waited(flight.group, "unschedulable")
 
     def older_than(self, epoch: int, now: float) -> None:
         """The ledger is open under another epoch: claims of an older one are void."""
@@ -273,6 +281,7 @@ class Binds:
             return
         for pod in members:
             self.flights.settle(pod.uid)
+            self._monitor.ended(pod, flight.began, now)
             self._world.engine.forget(pod.uid)
         self._log.info("what was held goes back", group=flight.group, pods=len(members), reason=why)
         for pod in members[:1]:
@@ -281,6 +290,13 @@ class Binds:
             if pod.uid in self._world.pending:
                 self._notices.failed(pod.uid, pod.ref.namespace, pod.ref.name, why, now, error=error)
         self._return(members, now, why, at_once=at_once)
+
+    def _waited(self, group: str, result: str) -> None:
+        """A group holds room no longer, or waits no longer."""
+        self._deadlines.pop(group, None)
+        since = self._held_since.pop(group, None)
+        if since is not None:
+            metrics.permit_wait_seconds.labels(result).observe(time.monotonic() - since)
 
     @property
     def next_time(self) -> float | None:

@@ -12,7 +12,10 @@ REPUBLISH_S = 30.0
 
 
 class Flight(msgspec.Struct, gc=False, eq=False):
-    """One claim. ``bind`` is None while it only holds room for a NonStrict gang; ``open`` are members not settled."""
+    """One claim. ``bind`` is None while it only holds room for a NonStrict gang; ``open`` are members not settled.
+
+    ``began``: when its unit was taken off the queue (monotonic seconds, 0: nobody knows).
+    """
 
     claim: str
     token: int
@@ -22,6 +25,7 @@ class Flight(msgspec.Struct, gc=False, eq=False):
     trace: TraceContext
     bind: Bind | None = None
     published_s: float = 0.0
+    began: float = 0.0
     result_seen: bool = False
     open: set[str] = msgspec.field(default_factory=set)
 

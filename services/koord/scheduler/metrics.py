@@ -31,4 +31,11 @@ plugin_errors = counter("koord_scheduler_plugin_errors", "Exceptions of plugins"
 gang_wait_seconds = histogram("koord_gang_wait_seconds", "From a gang's first try to its claim")
 dropped = counter("koord_scheduler_notices_dropped", "Events and conditions dropped because the bus took nothing")
 pod_group_writes = counter("koord_pod_group_writes", "Writes of PodGroup status that were decided")
+timeouts = counter("scheduler_scheduling_timeout", "Looks at which an attempt was longer than it may be", ("profile",))
+pod_attempts = histogram(
+    "scheduler_pod_scheduling_attempts", "Attempts until a unit was claimed", buckets=(1, 2, 4, 8, 16)
+)
+permit_wait_seconds = histogram(
+    "scheduler_permit_wait_duration_seconds", "How long placed members of a NonStrict group waited", ("result",)
+)
 debug_dropped = counter("koord_scheduler_debug_dropped", "What debug flags asked to log and was too much", ("what",))

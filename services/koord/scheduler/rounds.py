@@ -227,6 +227,8 @@ class ClaimRounds:
                 return []
         flight = self._claims.flight(plan, request, answer, trace)
         self._world.planned(unit, [pod for pod, _ in plan.members])
+        flight.began = unit.popped_at
+        metrics.pod_attempts.observe(unit.attempts)
         self._binds.hold(flight, unit.since, unit.attempts)
         self._count_scheduled(plan)
         self._leave(plan, now)

@@ -49,6 +49,7 @@ from koord.scheduler.framework.profile import ProfileError
 from koord.scheduler.gang.news import GangNews
 from koord.scheduler.gang.partial import PartialGangs
 from koord.scheduler.gang.podgroups import PodGroupController
+from koord.scheduler.monitor import Monitor
 from koord.scheduler.nodeview import ImagesNodeView, NodeView
 from koord.scheduler.notices import Notices
 from koord.scheduler.outgoing import Outgoing
@@ -140,6 +141,7 @@ class SchedulerService:
             *self._watching.caches,
             self._pods,
         )
+        self._monitor = Monitor(host.log, name, settings.monitor)
         self._binds = Binds(
             self._world,
             self._queue,
@@ -152,6 +154,7 @@ class SchedulerService:
             kick=self._kick,
             on_gang=self._news.tell,
             on_unavailable=self._close,
+            monitor=self._monitor,
         )
         self._preempting = Preempting(
             self._engine,
@@ -208,6 +211,7 @@ class SchedulerService:
             retiring=Retiring(host.ledger, host.name, lambda: self._presence.members, host.life.is_dead),
             outgoing=self._outgoing,
             groups=self._groups,
+            monitor=self._monitor,
             evicting=lambda: (self._phases.leading, self._pods.is_following),
             profile=name,
             plugins=list(dict.fromkeys(plugin.name for plugin in self._engine.plugins)),

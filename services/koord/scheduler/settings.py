@@ -7,6 +7,7 @@ import msgspec
 from koord.scheduler.debugging import DebugSettings
 from koord.scheduler.framework.profile import Profile
 from koord.scheduler.gang.book import GangSettings
+from koord.scheduler.monitor import MonitorSettings
 from koord.scheduler.plugins.balanced import BalancedSettings
 from koord.scheduler.plugins.coscheduling import Coscheduling
 from koord.scheduler.plugins.elasticquota import ElasticQuotaSettings
@@ -32,7 +33,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     planned before they are claimed. ``seed`` fixes how ties between nodes break. ``percentage_of_nodes_to_score`` is
     accepted and has no effect: all nodes are always scored. ``scheduled_events``: whether a Scheduled event is recorded
     for every pod. ``transformers``: what may be changed of a pod before anybody looks at it. ``debug``: what is
-    logged of single attempts.
+    logged of single attempts. ``monitor``: which attempts take too long.
     """
 
     config: str = ""
@@ -48,6 +49,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     coscheduling: GangSettings = GangSettings()
     transformers: PodGates = PodGates()
     debug: DebugSettings = DebugSettings()
+    monitor: MonitorSettings = MonitorSettings()
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch <= 4096:
@@ -67,6 +69,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             raise ValueError(f"debug.scores: {self.debug.scores} must not be negative")
         if self.debug.queue_size < 1:
             raise ValueError(f"debug.queue_size: {self.debug.queue_size} must be at least 1")
+        for key in ("period_s", "timeout_s"):
+            if getattr(self.monitor, key) <= 0:
+                raise ValueError(f"monitor.{key}: {getattr(self.monitor, key)} must be greater than 0")
         for resource in self.fit.resources:
             if not 1 <= resource.weight <= 100:
                 raise ValueError(

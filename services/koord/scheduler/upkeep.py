@@ -17,6 +17,7 @@ from koord.scheduler.driver import Driver
 from koord.scheduler.engine.placement import Engine
 from koord.scheduler.gang.news import GangNews
 from koord.scheduler.gang.partial import PartialGangs
+from koord.scheduler.monitor import Monitor
 from koord.scheduler.outgoing import Outgoing
 from koord.scheduler.queueing.queue import SchedulingQueue
 from koord.scheduler.retiring import Retiring
@@ -48,6 +49,7 @@ class Upkeep:
         outgoing: Outgoing,
         groups: StateCache[PodGroup],
         evicting: Callable[[], tuple[bool, bool]],
+        monitor: Monitor,
         profile: str,
         plugins: Sequence[str],
     ) -> None:
@@ -63,6 +65,7 @@ class Upkeep:
         self._outgoing = outgoing
         self._groups = groups
         self._evicting = evicting
+        self._monitor = monitor
         self._profile = profile
         self._plugins = plugins
         self._incoming: dict[tuple[str, str], int] = {}
@@ -121,6 +124,7 @@ class Upkeep:
             leading, sure = self._evicting()
             if leading:  # one replica is enough
                 self._outgoing.add(self._partial.due(now, sure=sure))
+            self._monitor.tick(now, self._queue, self._binds.flights)
             self._measure()
 
     async def release(self) -> None:

@@ -141,7 +141,7 @@ async def test_a_pod_says_why_it_waits(nats_url: str, redis_url: str, cluster: s
             path = "/apis/v1/pods/default/big/explain"
             found = await pages.json(path)
             assert found["reasons"] == [{"plugin": "NodeResourcesFit", "reason": "Insufficient cpu", "nodes": 1}]
-            assert found["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+            assert found["message"].startswith("0/1 nodes are available: 1 Insufficient cpu.")
             assert found["attempts"] >= 1
             assert (await pages.json("/apis/v1/pods/default/no/explain", 404))["state"] == "unknown"
 

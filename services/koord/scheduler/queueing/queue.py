@@ -121,9 +121,9 @@ class SchedulingQueue:
             if unit.ticket == ticket and unit.state == "active":
                 taken.append(unit)
                 count += len(unit.pods)
-                self._start(unit)
+                self._start(unit, now)
         if not taken:
-            taken = self._early()
+            taken = self._early(now)
         return taken
 
     def done(self, unit: Unit, now: float) -> None:
@@ -260,10 +260,11 @@ class SchedulingQueue:
         if unit.state == "unschedulable":
             self._lots.left(unit)
 
-    def _start(self, unit: Unit) -> None:
+    def _start(self, unit: Unit, now: float) -> None:
         self._move(unit, "inflight")
         unit.again = False
         unit.started = self._wakes
+        unit.popped_at = now
         unit.ticket = 0
         unit.attempts += 1
 
@@ -286,7 +287,7 @@ class SchedulingQueue:
         may_help = (event for name in unit.rejecters for event in self._events_of(name))
         return next((event for event in may_help if self._woken.get(event, 0) > unit.started), None)
 
-    def _early(self) -> list[Unit]:
+    def _early(self, now: float) -> list[Unit]:
         taken: list[Unit] = []
         kept: list[tuple[float, int, Unit]] = []
         while self._backoff and len(taken) < EARLY:
@@ -298,7 +299,7 @@ class SchedulingQueue:
                 kept.append(entry)
             else:
                 taken.append(unit)
-                self._start(unit)
+                self._start(unit, now)
         for entry in kept:
             heapq.heappush(self._backoff, entry)
         return taken

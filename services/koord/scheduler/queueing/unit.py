@@ -34,6 +34,7 @@ class Unit:
         "message",
         "parked_at",
         "pods",
+        "popped_at",
         "ready_at",
         "rejecters",
         "rejections",
@@ -61,6 +62,7 @@ class Unit:
         self.message = ""
         self.ready_at = 0.0
         self.parked_at = 0.0
+        self.popped_at = 0.0
         self.ticket = 0
         self.signature: Hashable = None
         self.again = False

@@ -38,6 +38,7 @@ from koord.scheduler.flights import Flight
 from koord.scheduler.framework.contract import Plugin, WatchPlugin
 from koord.scheduler.framework.profile import Profile
 from koord.scheduler.gang.news import GangNews
+from koord.scheduler.monitor import Monitor
 from koord.scheduler.nodeview import NodeView
 from koord.scheduler.notices import Notices
 from koord.scheduler.planning import Planner
@@ -145,6 +146,7 @@ class Bed:
             kick=self._kick,
             on_gang=news.tell,
             on_unavailable=self._fail,
+            monitor=Monitor(log, SCHEDULER),
         )
         self._binds.on_decided = self._decided
         self._preempting = Preempting(
