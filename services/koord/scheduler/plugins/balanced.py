@@ -55,11 +55,13 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
     def score_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """None if the pod requests none of the resources."""
         names = [name for name in self.settings.resources if name in ("cpu", "memory") or template.request.get(name, 0)]
+        if not any(template.request.get(name, 0) for name in names):
+            return None
         # What no node offers has no number, and is in no balance.
         numbers = [number for name in names if (number := cluster.resources.find(name)) is not None]
         vector = template.footprint.vector
         amounts = [float(vector[FIRST + n]) if FIRST + n < len(vector) else 0.0 for n in numbers]
-        return BalancedTerms(tuple(zip(numbers, amounts, strict=True))) if any(amounts) else None
+        return BalancedTerms(tuple(zip(numbers, amounts, strict=True)))
 
     def score(self, terms: Terms, window: Window) -> Floats:
         """Balance with the pod; relative: floor(50 + (50 + balance with − balance without)/2)."""
@@ -111,7 +113,7 @@ def _balance(parts: tuple[tuple[int, float], ...], window: Window) -> Floats:
         lacking.append(lack)
     if some_lack:
         deviation = _deviation_where(fractions, [lack if len(lack) else None for lack in lacking], window.size)
-    elif len(fractions) == 1:
+    elif len(fractions) < 2:
         return np.full(window.size, 100.0)
     elif len(fractions) == 2:
         deviation = np.subtract(fractions[0], fractions[1], out=fractions[0])
