@@ -9,86 +9,25 @@ learns what to recompute.
 
 import hashlib
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from koord.columns.journal import Journal
 from koord.columns.matrix import Bools, Floats, Ints, Matrix
 from koord.columns.names import Names
 from koord.columns.rows import RowIndex
 from koord.scheduler.engine.labels import Codes, LabelColumns
+from koord.scheduler.engine.nodeinfo import NodeChange, NodeInfo, Taint
 from koord.scheduler.engine.podlabels import PodLabels
 from koord.scheduler.engine.rare import Rare
 from koord.scheduler.engine.resources import CPU, FIRST, LIMIT, MEMORY, NOWHERE, Footprint, Resources
+from koord.scheduler.engine.rowcolumn import RowColumn
+
+__all__ = ["TIE_BITS", "Cluster", "NodeChange", "NodeInfo", "RowColumn", "Slot", "Taint"]
 
 TIE_BITS = 32
-
-
-class Taint(NamedTuple):
-    """One taint of a node."""
-
-    key: str
-    value: str
-    effect: str
-
-
-class NodeInfo(msgspec.Struct, frozen=True):
-    """What scheduling knows of a node. ``allocatable``: cpu in milli-cores, the rest in whole base units.
-
-    ``annotations`` are those that some plugin reads, ``images`` bytes by name, only where a plugin reads images.
-    """
-
-    name: str
-    allocatable: Mapping[str, int]
-    labels: Mapping[str, str] = {}
-    taints: tuple[Taint, ...] = ()
-    unschedulable: bool = False
-    annotations: Mapping[str, str] = {}
-    images: Mapping[str, int] = {}
-
-
-class NodeChange(msgspec.Struct, frozen=True):
-    """What an update of a node changed; events that wake pods are made of it.
-
-    ``problems``: what plugins found not valid of it; what they knew of the node before is in force.
-    """
-
-    row: int
-    added: bool = False
-    allocatable: bool = False
-    labels: bool = False
-    taints: bool = False
-    annotations: bool = False
-    images: bool = False
-    problems: tuple[str, ...] = ()
-
-    @property
-    def any(self) -> bool:
-        """Whether anything that scheduling looks at changed."""
-        return self.added or self.allocatable or self.labels or self.taints or self.annotations or self.images
-
-
-class RowColumn:
-    """One value per row that a plugin keeps, made by :meth:`Cluster.column`.
-
-    ``data`` is at least as long as there are rows. It is replaced when the cluster grows: read it anew each time, never
-    keep it. A row is set back to ``default`` when its node goes.
-    """
-
-    __slots__ = ("data", "default")
-
-    def __init__(self, rows: int, dtype: DTypeLike, default: float) -> None:
-        self.data: NDArray[Any] = np.full(rows, default, dtype=dtype)
-        self.default = default
-
-    def widen(self, rows: int) -> None:
-        """Make room for ``rows``."""
-        data = np.full(rows, self.default, dtype=self.data.dtype)
-        data[: len(self.data)] = self.data
-        self.data = data
 
 
 class Slot(msgspec.Struct, gc=False):
