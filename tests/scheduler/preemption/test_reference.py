@@ -6,6 +6,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koord.scheduler.engine.placement import Outcome, Placed
 from koord.scheduler.preemption.candidates import Candidate, cost
 from tests.scheduler.preemption.beds import Crowd
 
@@ -141,3 +142,30 @@ def test_the_search_is_the_plain_one(scene: Scene) -> None:
     assert ([pod.ref.name for pod in found.victims], len(found.violating)) == (names, breaking)
     best = min(plain_cost(scene, int(node[1:]), *each) for node, each in expected.items())
     assert cost(found) == best
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(1, 4)), max_size=4),
+    st.integers(0, 3),
+    st.integers(4, 12),
+)
+def test_a_run_beside_those_who_wait_is_as_one_by_one(
+    nodes: list[int], waiting: list[tuple[int, int, int]], priority: int, count: int
+) -> None:
+    answers = []
+    for together in (True, False):
+        crowd = Crowd()
+        for node, cpu in enumerate(nodes):
+            crowd.node(f"n{node}", cpu=cpu * 1000)
+        for index, (node, wanted, cpu) in enumerate(waiting):
+            crowd.nominate(crowd.wanting(f"w{index}", wanted, cpu=str(cpu)), f"n{node}")
+        pods = [crowd.wanting(f"p{number}", priority) for number in range(count)]
+        outcomes: list[Outcome] = []
+        if together:
+            crowd.engine.place(pods, outcomes)
+        else:
+            outcomes = [crowd.engine.place_one(pod) for pod in pods]
+        answers.append([each.node if isinstance(each, Placed) else each.message for each in outcomes])
+    assert answers[0] == answers[1]

@@ -210,7 +210,7 @@ class Engine(Books):
     def _place_run(self, class_: SchedulingClass, pods: Sequence[PodInfo], outcomes: list[Outcome], now: float) -> bool:
         """Place pods of one class together; False: this class is to be placed one by one, nothing was done."""
         cluster = self.cluster
-        if not len(cluster) or (self.nominated and self._minds_nominated(pods)):
+        if not len(cluster):
             return False
         try:
             program = class_.compiled(cluster, self.verdicts)
@@ -220,6 +220,12 @@ class Engine(Books):
             keys = evaluation.refresh(cluster)
             if not evaluation.row_by_row:
                 return False
+            kept = self._kept_rows(pods, program, keys) if self.nominated else []
+            if kept is None:
+                return False
+            if kept:
+                keys = keys.copy()
+                keys[kept] = INFEASIBLE
             ranking = Ranking(cluster, evaluation, class_.template.footprint, keys, len(pods))
         except PluginError as error:
             outcomes.extend([failed(cluster, error)] * len(pods))
@@ -258,15 +264,29 @@ class Engine(Books):
             self.count_run(uids, placed, footprint, rows, later)
             self._assumed.update(zip(uids, pods, strict=False))
         left = len(pods) - len(placed)
-        if left:
+        if left and kept and refusal is None:
+            outcomes.extend(
+                [self.place_one(pod, now) for pod in pods[len(placed) :]]
+            )  # who says for whom rows are kept
+        elif left:
             # What stopped this pod stops every later one of the run: nothing is given back in between.
             outcomes.extend([refusal if refusal is not None else self._diagnose(class_, program)] * left)
         return True
 
-    def _minds_nominated(self, pods: Sequence[PodInfo]) -> bool:
-        """Whether a run has to leave room to somebody, or some of it wait for nodes of their own."""
-        nominated = self.nominated
-        return bool(nominated.rivals("", pods[0].priority)) or any(nominated.node_of(pod.uid) for pod in pods)
+    def _kept_rows(self, pods: Sequence[PodInfo], program: Program, keys: Ints) -> list[int] | None:
+        """Rows on which a run of equal pods would leave no room to those who are nominated there. None: one by one, for
+        some row has room for one more of them, or some of the run wait for nodes of their own."""
+        nominated, footprint = self.nominated, pods[0].class_.template.footprint
+        if any(nominated.node_of(pod.uid) for pod in pods):
+            return None
+        kept: list[int] = []
+        for row, rivals in nominated.rivals("", pods[0].priority).items():
+            if keys[row] < 0:
+                continue
+            if fits(self, program, footprint, row, rivals):
+                return None
+            kept.append(row)
+        return kept
 
     # Planned pods ---------------------------------------------------------------------------------------------------
 
