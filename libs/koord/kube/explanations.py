@@ -1,5 +1,10 @@
 # ruff: noqa: RUF012 - msgspec gives every instance its own copy of an empty default
-"""ScheduleExplanation (spec 10 section 2.10): a user's question why pods wait, answered in the status."""
+"""ScheduleExplanation (spec 10 section 2.10): a user's question why pods wait, answered in the status.
+
+A status is written whole, false and empty values included: in a merge patch what is left out stays as it was.
+"""
+
+from typing import Any
 
 import msgspec
 
@@ -15,7 +20,7 @@ class ExplanationSpec(View, frozen=True):
     """
 
     question_object_key: str = ""
-    question_object_template: msgspec.Raw = msgspec.Raw(b"")
+    question_object_template: Any = None
     ttl: str = DEFAULT_TTL
 
 
@@ -28,7 +33,7 @@ class SchedulingResult(View, frozen=True):
     node_name: str = ""
 
 
-class NodeFailedDetail(View, frozen=True):
+class NodeFailedDetail(View, frozen=True, omit_defaults=False):
     """Nodes that one plugin refused for one reason."""
 
     failed_plugin: str = ""
@@ -37,7 +42,7 @@ class NodeFailedDetail(View, frozen=True):
     failed_nodes: list[str] = []
 
 
-class Explanation(View, frozen=True):
+class Explanation(View, frozen=True, omit_defaults=False):
     """The outcome of one look at a domain."""
 
     schedulable: bool = False
@@ -62,25 +67,25 @@ class NodePossibleVictims(View, frozen=True):
     possible_victims: list[PossibleVictim] = []
 
 
-class DetailedExplanation(View, frozen=True):
+class DetailedExplanation(View, frozen=True, omit_defaults=False):
     """What was found in one topology domain; ``""`` is the whole cluster."""
 
     topology_domain: str = ""
     schedulable: bool = False
     schedulable_after_preemption: bool = False
     failed_message: str = ""
-    schedule_explanation: Explanation | None = None
+    schedule_explanation: Explanation | msgspec.UnsetType | None = msgspec.UNSET
     node_possible_victims: list[NodePossibleVictims] = []
-    preempt_explanation: Explanation | None = None
+    preempt_explanation: Explanation | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class ExplanationStatus(View, frozen=True):
+class ExplanationStatus(View, frozen=True, omit_defaults=False):
     """The answer, and when it was last written (RFC 3339)."""
 
     schedulable: bool = False
     schedulable_after_preemption: bool = False
     failed_message: str = ""
-    last_update_time: str | None = None
+    last_update_time: str | msgspec.UnsetType | None = msgspec.UNSET
     detailed_explanation: list[DetailedExplanation] = []
 
 

@@ -44,6 +44,7 @@ from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, PodInfo
 from koord.scheduler.explain import Explainer
+from koord.scheduler.explanations.controller import ExplanationController
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.framework.profile import ProfileError
 from koord.scheduler.gang.news import GangNews
@@ -218,6 +219,15 @@ class SchedulerService:
         )
         self._publisher.on_result(self._on_result)
         self._explainer = Explainer(self._world, self._binds, self._pods.get)
+        self._explanations = ExplanationController(
+            host,
+            self._publisher,
+            self._world,
+            self._binds,
+            self._notices,
+            self._pods.items,
+            lambda: self._phases.leading,
+        )
         Routes(host.pages, self._engine, self._explainer.explain, self._unfit, host.log)
         if settings.debug.flags:
             Flags(host.pages, self._debugging)
@@ -232,6 +242,7 @@ class SchedulerService:
         await self._presence.start()
         for cache in self._caches:
             await cache.start()
+        await self._explanations.start()
         bus = self._host.bus
         await bus.subscribe(bus.subjects.ledger("claim.>"), self._on_hint)
         await bus.subscribe(bus.subjects.ledger("epoch"), self._on_epoch)
@@ -253,6 +264,7 @@ class SchedulerService:
         await self._phases.stop()
         self._publisher.close()
         await self._runtimes.close()
+        await self._explanations.close()
         for cache in self._caches:
             await cache.close()
 
@@ -275,6 +287,7 @@ class SchedulerService:
         self._host.ready.open("synced")
         self._complete = True
         self._phases.start()
+        self._host.spawn(self._explanations.run(), "explanations")
         cluster = self._engine.cluster
         self._log.info(
             "state is complete", nodes=len(cluster), pods=len(cluster.pods), pending=len(self._world.pending)

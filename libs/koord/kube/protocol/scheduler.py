@@ -17,6 +17,9 @@ SCHEDULE_ADMISSION: Final = "scheduling.koordinator.sh/schedule-admission"
 LEGACY_SCHEDULE_ADMISSION: Final = "alibabacloud.com/schedule-admission"
 """Label: ``false`` holds the pod, ``true`` lets it go."""
 
+QUESTIONED_OBJECT_KEY: Final = "scheduling.koordinator.sh/questioned-object-key"
+"""Label: the job that a pod belongs to, as a ScheduleExplanation asks for it."""
+
 KUEUE_GATES: Final = frozenset(("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology"))
 
 BIND_SETTLED: Final = "koord.sh/bind-settled"

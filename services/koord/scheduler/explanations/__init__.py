@@ -1,0 +1,1 @@
+"""ScheduleExplanations: questions of users why pods wait, answered in the objects' status."""
