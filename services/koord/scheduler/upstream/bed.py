@@ -35,8 +35,7 @@ from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, Placed, PodInfo
 from koord.scheduler.flights import Flight
-from koord.scheduler.framework.contract import Plugin, WatchPlugin
-from koord.scheduler.framework.profile import Profile
+from koord.scheduler.framework.contract import WatchPlugin
 from koord.scheduler.gang.news import GangNews
 from koord.scheduler.monitor import Monitor
 from koord.scheduler.nodeview import NodeView
@@ -79,19 +78,10 @@ class Rate(NamedTuple):
 
 
 class Bed:
-    """One scheduler with an empty cluster and an open, empty ledger. Made by :func:`new_bed`.
+    """One scheduler with an empty cluster and an open, empty ledger. Made by :func:`new_bed`."""
 
-    ``more`` are plugins that it must have, besides those of the profile that ships.
-    """
-
-    def __init__(
-        self, ledger: Ledger, bus: Bus, role_epoch: int, settings: SchedulerSettings, more: Sequence[Plugin] = ()
-    ) -> None:
+    def __init__(self, ledger: Ledger, bus: Bus, role_epoch: int, settings: SchedulerSettings) -> None:
         profile, coscheduling = settings.profile()
-        there = {plugin.name for plugin in profile.plugins}
-        if lacking := [plugin for plugin in more if plugin.name not in there]:
-            weights = {plugin.name: weight for plugin, weight in profile.scores}
-            profile = Profile((*profile.plugins, *lacking), weights)
         self.cluster = Cluster(settings.seed)
         self.engine = Engine(self.cluster, profile)
         self.views: dict[str, PodView] = {}
@@ -386,13 +376,11 @@ async def servers() -> AsyncIterator[Servers]:
 
 
 @asynccontextmanager
-async def new_bed(
-    on: Servers, settings: SchedulerSettings | None = None, more: Sequence[Plugin] = ()
-) -> AsyncIterator[Bed]:
+async def new_bed(on: Servers, settings: SchedulerSettings | None = None) -> AsyncIterator[Bed]:
     """A bed with a ledger of its own."""
     name = f"bench-{next(_numbers)}"
     async with await Ledger.connect(on.redis, name, name, timeout_s=30.0) as ledger:
         epoch = await ledger.lead("reconciler")
         await ledger.begin(epoch)
         await ledger.open(epoch)
-        yield Bed(ledger, on.bus, epoch, settings or SchedulerSettings(), more)
+        yield Bed(ledger, on.bus, epoch, settings or SchedulerSettings())

@@ -1,6 +1,5 @@
 """Upstream's workloads by name, each with the threshold that upstream publishes for it."""
 
-from koord.scheduler.plugins.defaultpreemption import DefaultPreemption
 from koord.scheduler.podview import PodView
 from koord.scheduler.upstream.bed import Bed, Rate
 from koord.scheduler.upstream.koordinator import KOORDINATOR
@@ -74,10 +73,6 @@ async def _preemption(bed: Bed, numbers: Numbers) -> Rate:
     if numbers["pods"] >= 1_000 and not bed.deleted:
         raise RuntimeError(f"nothing was preempted: {bed.refused}")
     return rate
-
-
-def _with_preemption() -> tuple[DefaultPreemption, ...]:
-    return (DefaultPreemption(),)
 
 
 async def _mixed_churn(bed: Bed, numbers: Numbers) -> Rate:
@@ -167,7 +162,6 @@ WORKLOADS = [
         _unschedulable,
         {"nodes": 5_000, "init_pods": 20_000, "pods": 10_000, "runs": 1},
         600.0,
-        _with_preemption,
     ),
     Workload(
         "upstream-preemption-async",
@@ -175,7 +169,6 @@ WORKLOADS = [
         _preemption,
         {"nodes": 5_000, "pods": 5_000, "runs": 1},
         570.0,
-        _with_preemption,
     ),
     Workload(
         "upstream-mixed-churn",
@@ -183,7 +176,6 @@ WORKLOADS = [
         _mixed_churn,
         {"nodes": 5_000, "pods": 10_000, "runs": 3},
         710.0,
-        _with_preemption,
     ),
 ]
 SCENARIOS = [*(workload.scenario() for workload in (*WORKLOADS, *NEIGHBOURS)), LARGE, *KOORDINATOR]

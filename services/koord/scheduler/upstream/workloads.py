@@ -6,12 +6,11 @@ What churns in upstream a few times a second does so here in proportion to the p
 """
 
 import statistics
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
 from koord.contracts.bench import BenchResult, Parameters, Scenario
-from koord.scheduler.framework.contract import Plugin
 from koord.scheduler.upstream.bed import Bed, Rate, new_bed, servers
 
 AIM, LEAST = 10.0, 3.0
@@ -28,8 +27,6 @@ class Workload(msgspec.Struct, frozen=True):
     drive: Drive
     defaults: dict[str, object]
     threshold: float
-    plugins: Callable[[], Sequence[Plugin]] = tuple
-    """Makes those that it needs besides the shipped ones."""
 
     def scenario(self) -> Scenario:
         """As the command line runs it."""
@@ -45,7 +42,7 @@ async def _run(workload: Workload, parameters: Parameters) -> BenchResult:
     rates: list[Rate] = []
     async with servers() as on:
         for _ in range(numbers["runs"]):
-            async with new_bed(on, more=workload.plugins()) as bed:
+            async with new_bed(on) as bed:
                 rates.append(await workload.drive(bed, numbers))
     rate = statistics.median(one.per_s for one in rates)
     ratio = rate / workload.threshold
