@@ -38,11 +38,23 @@ class QuotaLevel(msgspec.Struct, frozen=True, omit_defaults=True):
     short: dict[str, int] = {}
 
 
+class NearNode(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A node that comes near to taking a pod: all that its rules say, and what is missing of which resource."""
+
+    node: str
+    reasons: list[str] = []
+    short: dict[str, int] = {}
+
+
 class PodExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
     """The scheduler's view of one pod.
 
     ``state``: active, backoff, unschedulable, gated, planned, binding, bound, unknown, foreign (another scheduler's),
     elsewhere (another replica's of this scheduler: ask again, any of them may answer).
+
+    Of a pod that waits: ``waiting_s`` since it entered the queue, ``backoff_s`` until it may be tried, ``rejected_by``
+    the plugins that refused it last and ``wakes_on`` the events after which it is tried again, ``nearest`` the nodes
+    that are refused by the fewest rules and short of the least.
     """
 
     namespace: str
@@ -59,6 +71,11 @@ class PodExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
     gang_members: int = 0
     gang_minimum: int = 0
     error: str = ""
+    waiting_s: float = 0.0
+    backoff_s: float = 0.0
+    rejected_by: list[str] = []
+    wakes_on: list[str] = []
+    nearest: list[NearNode] = []
     v: int = 1
 
 

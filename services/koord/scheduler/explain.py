@@ -1,13 +1,19 @@
 """Answers "why is this pod where it is?" from live state: queue, flights, columns, quota, gang."""
 
+import time
 from collections.abc import Callable
 
-from koord.contracts.asks import ExplainPod, NodeReason, PodExplanation
+from koord.contracts.asks import ExplainPod, NearNode, NodeReason, PodExplanation
 from koord.scheduler.binds import Binds
+from koord.scheduler.engine.inspecting import near_misses
 from koord.scheduler.engine.placement import PodInfo
+from koord.scheduler.framework.contract import PluginError
 from koord.scheduler.podview import PodView
+from koord.scheduler.queueing.queue import Unit
 from koord.scheduler.world import World
 
+NEAREST = 3
+"""Nodes that are told to come near."""
 _STATES = {"inflight": "planned", "new": "active"}
 
 
@@ -51,9 +57,7 @@ class Explainer:
             return self._pending(question, pod, "planned", "being planned")
         if unit.state == "elsewhere":
             return self._bare(question, "elsewhere", message="another replica of the scheduler places this pod")
-        return self._pending(
-            question, pod, _STATES.get(unit.state, unit.state), unit.message, attempts=unit.attempts, fresh=True
-        )
+        return self._pending(question, pod, _STATES.get(unit.state, unit.state), unit.message, unit=unit)
 
     def _bare(
         self, question: ExplainPod, state: str, *, node: str = "", message: str = "", error: str = ""
@@ -71,11 +75,12 @@ class Explainer:
         message: str,
         *,
         node: str = "",
-        attempts: int = 0,
-        fresh: bool = False,
+        unit: Unit | None = None,
     ) -> PodExplanation:
         world = self._world
-        diagnosis = world.engine.explain(pod.class_) if fresh else None
+        diagnosis = world.engine.explain(pod.class_) if unit is not None else None
+        waits = unit is not None and unit.state in ("backoff", "unschedulable", "active")
+        now = time.monotonic()
         gang = world.book.of(pod.uid)
         quota = world.quota
         ref = pod.ref
@@ -85,7 +90,7 @@ class Explainer:
             state,
             node=node,
             message=message or (diagnosis.message if diagnosis is not None and not diagnosis.feasible else ""),
-            attempts=attempts,
+            attempts=unit.attempts if unit is not None else 0,
             total_nodes=len(world.engine.cluster),
             feasible_nodes=diagnosis.feasible if diagnosis is not None else 0,
             reasons=[NodeReason(r.plugin, r.reason, r.nodes) for r in diagnosis.reasons] if diagnosis else [],
@@ -93,4 +98,25 @@ class Explainer:
             gang=gang.ref.id if gang is not None else "",
             gang_members=gang.members if gang is not None else 0,
             gang_minimum=(gang.ref.min or 0) if gang is not None else 0,
+            waiting_s=round(now - unit.since, 3) if unit is not None else 0.0,
+            backoff_s=round(max(0.0, unit.ready_at - now), 3) if waits and unit is not None else 0.0,
+            rejected_by=sorted(unit.rejecters) if waits and unit is not None else [],
+            wakes_on=self._wakes(pod, unit) if waits and unit is not None else [],
+            nearest=self._nearest(pod) if diagnosis is not None and not diagnosis.feasible else [],
         )
+
+    def _wakes(self, pod: PodInfo, unit: Unit) -> list[str]:
+        """Events after which the pod is tried again; whether one really helps is judged when it comes."""
+        profile = pod.class_.profile
+        events = {event.value for plugin in unit.rejecters for event in profile.events(plugin)}
+        return sorted(events)
+
+    def _nearest(self, pod: PodInfo) -> list[NearNode]:
+        engine = self._world.engine
+        try:
+            if engine.prefiltered(pod.class_.compiled(engine.cluster, engine.verdicts)) is not None:
+                return []  # no node has anything to do with it
+            found = near_misses(engine, pod.class_, NEAREST)
+        except PluginError:  # the message says which
+            return []
+        return [NearNode(near.node, list(near.reasons), dict(near.short)) for near in found]

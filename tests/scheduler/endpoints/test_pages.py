@@ -143,6 +143,11 @@ async def test_a_pod_says_why_it_waits(nats_url: str, redis_url: str, cluster: s
             assert found["reasons"] == [{"plugin": "NodeResourcesFit", "reason": "Insufficient cpu", "nodes": 1}]
             assert found["message"].startswith("0/1 nodes are available: 1 Insufficient cpu.")
             assert found["attempts"] >= 1
+            assert found["nearest"] == [{"node": "n0", "reasons": ["Insufficient cpu"], "short": {"cpu": 1000}}]
+            assert "NodeResourcesFit" in found["rejected_by"]
+            assert {"AssignedPodDelete", "NodeAdd", "NodeUpdateNodeAllocatable"} <= set(found["wakes_on"])
+            assert found["waiting_s"] > 0.0
+            assert 0.0 <= found.get("backoff_s", 0.0) <= 0.3
             assert (await pages.json("/apis/v1/pods/default/no/explain", 404))["state"] == "unknown"
 
 

@@ -51,11 +51,29 @@ def _print(answer: PodExplanation) -> None:
         console.print(answer.message, soft_wrap=True, markup=False)
     if answer.attempts:
         console.print(f"attempts {answer.attempts}; {answer.feasible_nodes} of {answer.total_nodes} nodes would do")
+    if answer.wakes_on:
+        soon = f"in {answer.backoff_s:.0f} s at the earliest, " if answer.backoff_s >= 1 else ""
+        console.print(
+            f"waits since {answer.waiting_s:.0f} s, refused by {', '.join(answer.rejected_by)}; tried again {soon}"
+            f"after {', '.join(answer.wakes_on)}",
+            soft_wrap=True,
+            markup=False,
+        )
     if answer.gang:
         console.print(f"gang {answer.gang}: {answer.gang_members} members seen, {answer.gang_minimum} needed")
     if answer.reasons:
         reasons = [{"plugin": r.plugin, "nodes": r.nodes, "message": r.reason} for r in answer.reasons]
         show({"plugin": "RULE", "nodes": "NODES", "message": "REASON"}, reasons)
+    if answer.nearest:
+        near = [
+            {
+                "node": node.node,
+                "short": ", ".join(f"{name} {text}" for name, text in readable(resource_list(node.short)).items()),
+                "reasons": "; ".join(node.reasons),
+            }
+            for node in answer.nearest
+        ]
+        show({"node": "NEAREST", "short": "SHORT", "reasons": "REASONS"}, near)
     if answer.quota:
         rows = []
         for level in answer.quota:
