@@ -5,14 +5,14 @@ or bind under way) or *bound*. Every pod with a node counts, whoever put it ther
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from koord.contracts.quota import QuotaRuntime
 from koord.kube.groups import PodGroup
 from koord.kube.protocol.nodekeys import RESERVATION
-from koord.kube.protocol.scheduler import BIND_SETTLED, scheduler_name
+from koord.kube.protocol.scheduler import scheduler_name
 from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.scheduler.catalogue import Catalogue
 from koord.scheduler.engine.cluster import NodeChange
@@ -24,6 +24,7 @@ from koord.scheduler.gang.book import GangBook
 from koord.scheduler.nodeview import NodeView
 from koord.scheduler.plugins.coscheduling import Coscheduling
 from koord.scheduler.plugins.elasticquota import ElasticQuota
+from koord.scheduler.podchanges import counts_anew, differs
 from koord.scheduler.podview import PodShapeError, PodView
 from koord.scheduler.queueing.queue import SchedulingQueue, Unit
 from koord.scheduler.transformers.nodes import transform_node
@@ -119,7 +120,7 @@ class World:
             if uid in self.pending:
                 if new.metadata.deletion_timestamp is not None:
                     self._end(new, now)
-                elif old is not None and _differs(old, new):
+                elif old is not None and differs(old, new):
                     self._renew(new)
         elif new.metadata.deletion_timestamp is not None or not self.ours(new):
             if uid in self.pending or uid in self.invalid:
@@ -135,7 +136,7 @@ class World:
         waits = not (new.spec.node_name or new.terminal or new.metadata.deletion_timestamp is not None)
         if not node or not waits:
             self._forsake(uid)
-        elif old is None or old.status.nominated_node_name != node or _differs(old, new):
+        elif old is None or old.status.nominated_node_name != node or differs(old, new):
             try:
                 self.engine.nominated.set(self.catalogue.assigned(new, node), foreign=not self.ours(new))
             except PodShapeError:
@@ -163,7 +164,7 @@ class World:
         before = self.engine.counted(uid)
         ours = uid in self.pending
         known = before is not None and before.node == node and not ours
-        if known and old is not None and old.spec.node_name == node and not self._counts_anew(old, pod):
+        if known and old is not None and old.spec.node_name == node and not counts_anew(old, pod, self._pod_keys):
             return
         try:
             counted = self.catalogue.assigned(pod, node)
@@ -191,18 +192,6 @@ class World:
             self.events.add(ClusterEvent.POD_DELETE, before)
         self.events.add(ClusterEvent.POD_ASSIGNED, counted)
         self._on_bound(pod)
-
-    def _counts_anew(self, old: PodView, new: PodView) -> bool:
-        """Whether an update of a pod on its node changes anything that is kept of it."""
-        return (
-            old.shape is not new.shape
-            or old.metadata.labels != new.metadata.labels
-            or old.status.conditions != new.status.conditions
-            or old.status.start_time != new.status.start_time
-            or old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
-            or old.spec.priority != new.spec.priority
-            or _differ_in(self._pod_keys, old.metadata.annotations, new.metadata.annotations)
-        )
 
     def _changed_on_node(self, before: AssignedPod, counted: AssignedPod) -> None:
         """It may have left some room, or a quota, to others, or it is another kind of neighbour now."""
@@ -240,7 +229,7 @@ class World:
         """A pod to place: new, changed, or back from a plan."""
         uid = new.metadata.uid
         before = self.pending.get(uid)
-        if before is not None and old is not None and old.metadata.uid == uid and not _differs(old, new):
+        if before is not None and old is not None and old.metadata.uid == uid and not differs(old, new):
             return
         try:
             pod = self.catalogue.pod(new)
@@ -399,25 +388,3 @@ class World:
 def _ref(pod: PodView) -> PodRef:
     meta = pod.metadata
     return PodRef(meta.uid, meta.namespace, meta.name, meta.labels, meta.annotations)
-
-
-def _differs(old: PodView, new: PodView) -> bool:
-    """Whether an update of a pending pod can change its placement."""
-    return (
-        old.shape is not new.shape
-        or old.only != new.only
-        or old.metadata.labels != new.metadata.labels
-        or _notes_differ(old.metadata.annotations, new.metadata.annotations)
-        or old.spec.priority != new.spec.priority
-        or old.spec.scheduling_gates != new.spec.scheduling_gates
-        or old.images != new.images
-    )
-
-
-def _notes_differ(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    """Without the gateway's settling: a barrier settles all that waits, which is no reason to try all of it again."""
-    return old != new and any(old.get(key) != new.get(key) for key in old.keys() | new.keys() if key != BIND_SETTLED)
-
-
-def _differ_in(keys: Iterable[str], old: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    return old != new and any(old.get(key) != new.get(key) for key in keys)
