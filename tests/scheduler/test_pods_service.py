@@ -90,3 +90,22 @@ async def test_replicas_do_not_put_pods_together_that_repel_each_other(
                 await world.pod(f"p{number}", labels={"app": "web"}, affinity=_far())
             await until(lambda: len(world.bound) == 24, "all bound")
             assert len(set(world.bound.values())) == 24
+
+
+async def test_replicas_do_not_give_a_host_port_away_twice(nats_url: str, redis_url: str, cluster: str) -> None:
+    async with outside(nats_url, redis_url, cluster) as world:
+        for number in range(12):
+            await world.node(f"n{number}")
+        await world.listed()
+        async with (
+            scheduler(nats_url, redis_url, cluster, FAST) as one,
+            scheduler(nats_url, redis_url, cluster, FAST) as two,
+        ):
+            await until(lambda: one._share.replicas == two._share.replicas == 2, "they know of each other")
+            for service in (one, two):  # each believes that all pods are its own, as for moments when one comes
+                service._share.set_members([])
+            for number in range(12):
+                containers = [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]
+                await world.pod(f"p{number}", namespace=f"ns{number % 3}", containers=containers)
+            await until(lambda: len(world.bound) == 12, "all bound")
+            assert len(set(world.bound.values())) == 12

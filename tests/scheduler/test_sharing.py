@@ -49,7 +49,7 @@ def test_one_alone_has_all() -> None:
 
 
 def test_pods_that_look_at_others_are_shared_by_namespace() -> None:
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+    term: dict[str, object] = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
     spread = {"maxSkew": 1, "topologyKey": "zone"}
@@ -68,6 +68,16 @@ def test_pods_that_look_at_others_are_shared_by_namespace() -> None:
         assert shared_by("a", "ns", typed) == shared_by("b", "ns", typed) != shared_by("b", "other", typed)
     for spec in apart:
         assert shared_by("a", "ns", msgspec.convert(spec, PodSpec)) == "a"
+    far: list[dict[str, object]] = [term | {"namespaceSelector": {}}, term | {"namespaces": ["x"]}]
+    keys = {
+        shared_by("a", namespace, msgspec.convert({"affinity": {"podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [one]}}}, PodSpec))
+        for namespace in ("x", "y")
+        for one in far
+    }  # fmt: skip
+    assert len(keys) == 1
+    wants = msgspec.convert({"containers": [{"ports": [{"hostPort": 443}, {"hostPort": 80}]}]}, PodSpec)
+    assert shared_by("a", "ns", wants) == shared_by("b", "other", wants) != "a"
 
 
 class Bed:

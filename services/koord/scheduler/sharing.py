@@ -4,8 +4,10 @@ Rendezvous hashing: of all live replicas the one with the highest weight for a k
 only its own share moves. Views may differ for moments; what two plan at once the ledger gives to one.
 
 The ledger does not know which pods may be near each other. So pods that must look at other pods are shared by
-namespace: one replica plans all of them, one after the other. Otherwise two replicas would put two pods that repel each
-other on the node that both like best.
+namespace, those that look into other namespaces all together: one replica plans all of them, one after the other.
+Otherwise two replicas would put two pods that repel each other on the node that both like best. Host ports, and volume
+claims for one pod at a time, the ledger does know; pods that want the same are one replica's so that it need not refuse
+half of them.
 """
 
 from collections.abc import Iterable
@@ -13,6 +15,7 @@ from hashlib import blake2b
 from zlib import crc32
 
 from koord.kube.pods import PodSpec
+from koord.scheduler.plugins.nodeports import host_ports
 
 _MULTIPLIER = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: spreads what differs in few bits over all of them
 _MASK = (1 << 64) - 1
@@ -24,10 +27,16 @@ def shared_by(key: str, namespace: str, spec: PodSpec) -> str:
     if affinity is not None:
         for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
             if side is not None and side.required:
+                if any(term.namespaces or term.namespace_selector is not None for term in side.required):
+                    return "all namespaces"
                 return f"namespace {namespace}"
     if any(constraint.when_unsatisfiable == "DoNotSchedule" for constraint in spec.topology_spread_constraints):
         return f"namespace {namespace}"
-    return key
+    ports = host_ports(spec)
+    if ports:
+        return f"host port {ports[0].port}"
+    claims = [volume.persistent_volume_claim.claim_name for volume in spec.volumes if volume.persistent_volume_claim]
+    return f"claim {namespace}/{min(claims)}" if claims else key
 
 
 class Share:

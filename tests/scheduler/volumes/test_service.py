@@ -138,7 +138,7 @@ async def test_volumes_come_before_their_pods(nats_url: str, redis_url: str, clu
     async with storage(nats_url, redis_url, cluster) as world, scheduler(nats_url, redis_url, cluster, FAST):
         await world.claiming_pod("early", "data")
         await until(lambda: world.told("early"), "told")
-        assert world.told("early") == ['0/2 nodes are available: persistentvolumeclaim "data" not found.']
+        assert world.told("early")[0].startswith('0/2 nodes are available: persistentvolumeclaim "data" not found.')
         # A volume that exists, one that is made, and both in one pod.
         await world.tell("volume", local("on-b", "b"))
         await world.tell("claim", claim("data"))
@@ -276,3 +276,28 @@ async def test_a_gang_waits_for_all_its_volumes(nats_url: str, redis_url: str, c
         await world.control(PERSISTENT_VOLUME_CLAIMS.token, body)
         await until(lambda: len(world.bound) == 3, "bound")
         assert len(world.binds) == 1
+
+
+async def test_replicas_do_not_give_a_claim_for_one_pod_to_two(nats_url: str, redis_url: str, cluster: str) -> None:
+    async with storage(nats_url, redis_url, cluster) as world:
+        for number in range(6):
+            data = claim(f"data{number}", modes=("ReadWriteOncePod",), volume=f"pv{number}", bound=True)
+            await world.tell("volume", volume(f"pv{number}", modes=("ReadWriteOncePod",), given=data))
+            await world.tell("claim", data)
+        async with (
+            scheduler(nats_url, redis_url, cluster, FAST) as one,
+            scheduler(nats_url, redis_url, cluster, FAST) as two,
+        ):
+            await until(lambda: one._share.replicas == two._share.replicas == 2, "they know of each other")
+            # For a moment each has the pods of every other one: as when their views differ.
+            one._share.mine = lambda key: True  # type: ignore[method-assign]
+            two._share.mine = lambda key: True  # type: ignore[method-assign]
+            for number in range(6):
+                for twin in "ab":
+                    await world.claiming_pod(f"{twin}{number}", f"data{number}", cpu="100m", memory="1Mi")
+            await until(lambda: len(world.bound) == 6, "one of each two bound")
+            bound = {name for number in range(6) for name in (f"a{number}", f"b{number}") if world.node_of(name)}
+            assert {name[1:] for name in bound} == {str(number) for number in range(6)} and len(bound) == 6
+            left = [name for number in range(6) for name in (f"a{number}", f"b{number}") if name not in bound]
+            await until(lambda: all(world.told(name) for name in left), "the others are told")
+            assert len(world.bound) == 6

@@ -365,6 +365,9 @@ class Allocation(msgspec.Struct, frozen=True):
 class ReservePlugin(Plugin):
     """Gives a pod certain things of the chosen node: cpus, devices, volumes. One pod at a time, after the choice."""
 
+    reserves_what_it_filters: ClassVar[bool] = False
+    """Reserve is asked wherever Filter is: the original's plugin has no Reserve, so no configuration lists it."""
+
     @abc.abstractmethod
     def reserve_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """Terms of the class, or None: its pods get nothing from this plugin."""

@@ -81,7 +81,7 @@ class Profile:
         self.watching = tuple(plugin for plugin in self.plugins if isinstance(plugin, WatchPlugin))
         ways_out = [each for each in self.plugins if isinstance(each, PostFilterPlugin)]
         self.post_filters = self._at("postFilter", ways_out)
-        self.reserving = self._at("reserve", [each for each in self.plugins if isinstance(each, ReservePlugin)])
+        self.reserving = self._reserving([each for each in self.plugins if isinstance(each, ReservePlugin)])
         self.node_keys = tuple(sorted({key for plugin in self.noding for key in plugin.node_keys}))
         self.pod_keys = tuple(sorted({key for plugin in self.plugins for key in plugin.pod_keys}))
         self._events = {plugin.name: plugin.events for plugin in self.plugins}
@@ -91,6 +91,12 @@ class Profile:
         found = {plugin.name: plugin for plugin in able}
         names = self._points.get(point, found)
         return tuple(found[name] for name in names if name in found)
+
+    def _reserving(self, able: Sequence[ReservePlugin]) -> tuple[ReservePlugin, ...]:
+        """Those of the point, and before them those that go with their filter."""
+        names = {plugin.name for plugin in self.filters}
+        first = tuple(each for each in able if each.reserves_what_it_filters and each.name in names)
+        return first + tuple(each for each in self._at("reserve", able) if each not in first)
 
     def events(self, plugin: str) -> frozenset[ClusterEvent]:
         """Events that may help a pod which ``plugin`` rejected; every event for a plugin not of this profile."""

@@ -1,4 +1,8 @@
-"""NodePorts: a host port can be had once per address and protocol on a node. Spec 10 section 3.15."""
+"""NodePorts: a host port can be had once per address and protocol on a node. Spec 10 section 3.15.
+
+Each port is a slot of the ledger (``port/<node>/<protocol>/<port>``), so that two schedulers cannot give it away twice.
+A port of one address is a slot of its own: that somebody has the port on every address, only the filter sees.
+"""
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
@@ -11,11 +15,14 @@ from koord.kube.pods import PodSpec
 from koord.scheduler.engine.cluster import Cluster, NodeInfo, RowColumn
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import (
+    Allocation,
     AssignedPod,
     AssignPlugin,
     FilterPlugin,
     NodePlugin,
+    PodRef,
     Reason,
+    ReservePlugin,
     Template,
     Terms,
 )
@@ -34,7 +41,7 @@ class HostPort(NamedTuple):
     ip: str
 
 
-class NodePorts(FilterPlugin, AssignPlugin, NodePlugin):
+class NodePorts(FilterPlugin, ReservePlugin, AssignPlugin, NodePlugin):
     """Refuses nodes where somebody has a port that the pod wants.
 
     ``_taken``: by protocol and port, who has it: how many pods by node and address. ``_masks``: the rows where a port
@@ -43,6 +50,7 @@ class NodePorts(FilterPlugin, AssignPlugin, NodePlugin):
 
     name: ClassVar[str] = "NodePorts"
     monotone: ClassVar[bool] = True
+    reserves_what_it_filters: ClassVar[bool] = True
     events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD))
 
     def __init__(self) -> None:
@@ -74,6 +82,20 @@ class NodePorts(FilterPlugin, AssignPlugin, NodePlugin):
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
         """``node(s) didn't have free ports for the requested pod ports``."""
         return [Reason(CLASH, ~self.filter(terms, window))]
+
+    def reserve_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """The same as of the filter."""
+        return self.filter_terms(template, cluster)
+
+    def reserve(self, pod: PodRef, terms: Terms, row: int) -> Allocation:
+        """The slots; who has them here is counted as soon as the pod is assigned."""
+        assert isinstance(terms, tuple)
+        node = self._cluster.index.name(row)
+        assert node is not None, "only live rows are chosen"
+        return Allocation(slots=tuple([slot(node, port) for port in terms]))
+
+    def unreserve(self, uid: str) -> None:
+        """Nothing is remembered between Reserve and ``assigned``."""
 
     def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
         """Only a pod that had one of the ports helps when it goes."""
@@ -165,6 +187,12 @@ def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
         if port.host_port > 0
     }
     return tuple(sorted(found))
+
+
+def slot(node: str, port: HostPort) -> str:
+    """The ledger's name of a port of a node."""
+    item = f"port/{node}/{port.protocol}/{port.port}"
+    return item if port.ip == ANY else f"{item}/{port.ip}"
 
 
 def clash(one: HostPort, other: HostPort) -> bool:

@@ -1,4 +1,7 @@
-"""VolumeRestrictions: claims that one pod at a time may use, disks that may not be shared. Spec 10 section 3.15."""
+"""VolumeRestrictions: claims that one pod at a time may use, disks that may not be shared. Spec 10 section 3.15.
+
+A claim for one pod at a time is a slot of the ledger, ``claim/<ns>/<name>``: two schedulers cannot give it to two pods.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,12 +17,15 @@ from koord.kube.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import (
+    Allocation,
     AssignedPod,
     AssignPlugin,
     FilterPlugin,
     Locality,
+    PodRef,
     PreFilterPlugin,
     Reason,
+    ReservePlugin,
     Template,
     Terms,
     Watch,
@@ -43,11 +49,12 @@ class RestrictionTerms(msgspec.Struct, frozen=True):
     disks: frozenset[Disk] = frozenset()
 
 
-class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugin):
+class VolumeRestrictions(PreFilterPlugin, FilterPlugin, ReservePlugin, AssignPlugin, WatchPlugin):
     """Counts the pods with a node that use a claim, and keeps which disks are at which node."""
 
     name: ClassVar[str] = "VolumeRestrictions"
     monotone: ClassVar[bool] = True
+    reserves_what_it_filters: ClassVar[bool] = True
     events: ClassVar[frozenset[ClusterEvent]] = frozenset(
         (ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD, ClusterEvent.PVC_ADD, ClusterEvent.PVC_UPDATE)
     )
@@ -119,6 +126,19 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, AssignPlugin, WatchPlugi
         if self._in_use(terms):
             found.append(Reason(POD_CONFLICT, ~clash))
         return found
+
+    def reserve_terms(self, template: Template, cluster: Cluster) -> Terms | None:
+        """The exclusive claims of the pod, if it has any."""
+        terms = self.filter_terms(template, cluster)
+        return terms if isinstance(terms, RestrictionTerms) and terms.claims else None
+
+    def reserve(self, pod: PodRef, terms: Terms, row: int) -> Allocation:
+        """The claims as slots; that they are in use here is counted as soon as the pod is assigned."""
+        assert isinstance(terms, RestrictionTerms)
+        return Allocation(slots=tuple([f"claim/{key}" for key in terms.claims]))
+
+    def unreserve(self, uid: str) -> None:
+        """Nothing is remembered between Reserve and ``assigned``."""
 
     def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
         """A pod with one of the pod's claims or disks went, or one of its claims changed."""
