@@ -18,6 +18,9 @@ from koord.scheduler.podview import PodShape, PodShapeError, PodView
 from koord.scheduler.transformers.pods import NEVER, PodGates, pod_priority, preemption_policy, transform_spec
 
 _NOTHING: Mapping[str, str] = {}
+_Items = tuple[tuple[str, str], ...]
+_Key = tuple[int, str, PodShape, int, str, str, tuple[str, ...], _Items, _Items]
+"""Profile, namespace, shape, priority, owner's kind, preemption policy, images, annotations and labels that matter."""
 
 
 class _Prepared:
@@ -32,6 +35,21 @@ class _Prepared:
             self.footprint = cluster.footprint(pod_request(self.spec), nonzero_request(self.spec))
         except ValueError as error:
             self.failure = str(error)
+
+
+class _Reading:
+    """What of pods tells their classes apart under one profile. ``labels`` are those that plugins read, and those that
+    selectors name as of ``version`` of the cluster's list of them."""
+
+    __slots__ = ("images", "keys", "labels", "named", "profile", "version")
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self.keys = frozenset(profile.pod_keys)
+        self.labels = self.keys
+        self.version = -1
+        self.images = any(plugin.reads_images for plugin in profile.plugins)
+        self.named = any(plugin.name == NAMED_BY for plugin in profile.filters)
 
 
 class Catalogue:
@@ -49,20 +67,18 @@ class Catalogue:
         gates: PodGates | None = None,
     ) -> None:
         self._cluster = cluster
-        self._profile = profile
-        self._others = dict(others or {})
+        self._usual = _Reading(profile)
+        self._others = {name: _Reading(other) for name, other in (others or {}).items()}
         self._gates = gates or PodGates()
+        self._plain = self._gates == PodGates()
         self._prepared: WeakKeyDictionary[PodShape, _Prepared] = WeakKeyDictionary()
         self._classes: WeakValueDictionary[Hashable, SchedulingClass] = WeakValueDictionary()
         self._plugins = tuple(dict.fromkeys(plugin for each in self.profiles for plugin in each.plugins))
-        self._images = {id(each): any(plugin.reads_images for plugin in each.plugins) for each in self.profiles}
-        self._naming = {id(p) for p in self.profiles if any(plugin.name == NAMED_BY for plugin in p.filters)}
-        self._none = {id(each): (None,) * len(each.pod_keys) for each in self.profiles}
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
         """All profiles, the usual one first."""
-        return tuple(dict.fromkeys((self._profile, *self._others.values())))
+        return tuple(dict.fromkeys(each.profile for each in (self._usual, *self._others.values())))
 
     def footprint(self, shape: PodShape) -> Footprint:
         """What a pod of this shape takes; PodShapeError names a bad quantity."""
@@ -75,16 +91,17 @@ class Catalogue:
 
     def renewed(self, pod: PodInfo) -> PodInfo:
         """The pod in the class it has now that more labels tell classes apart; the same if it is still the same."""
-        labels = self._cluster.pod_labels.of(pod.ref.labels)
         only = pod.class_.template.only
         old = pod.class_.base or pod.class_
         assert isinstance(old.key, tuple), "made here"
+        reading = next(each for each in (self._usual, *self._others.values()) if each.profile is old.profile)
+        labels = self._labels(reading, pod.ref.labels)
         if old.key[-1] == labels:
             return pod
         template, key = old.template, (*old.key[:-1], labels)
         found = self._classes.get(key)
         if found is None:
-            template = replace(template, labels={**template.labels, **dict(labels)})
+            template = replace(template, labels=dict(labels))
             found = self._classes[key] = SchedulingClass(key, template, old.profile)
         return PodInfo(pod.ref, found.at(only) if only else found, pod.priority, pod.owner)
 
@@ -113,34 +130,57 @@ class Catalogue:
     def _class(self, view: PodView, priority: int, owner: str) -> SchedulingClass:
         shape, meta = view.shape, view.metadata
         assert shape is not None, "a decoded pod has a shape"
-        prepared = self._of(shape)
-        labels, annotations = meta.labels, meta.annotations
-        profile = self._profile
+        reading = self._usual
         if self._others:
-            profile = self._others.get(scheduler_name(labels, view.spec.scheduler_name), profile)
-        keys = profile.pod_keys
-        values: tuple[str | None, ...] = self._none[id(profile)]
-        if labels or annotations:
-            values = tuple([labels.get(key) or annotations.get(key) for key in keys])
-        images = view.images if self._images[id(profile)] else ()
-        preemption = NEVER if preemption_policy(view.spec.preemption_policy, labels, self._gates) == NEVER else ""
-        selected = self._cluster.pod_labels.of(labels)
-        key = (id(profile), meta.namespace, shape, priority, owner, preemption, images, values, selected)
+            reading = self._others.get(scheduler_name(meta.labels, view.spec.scheduler_name), reading)
+        key = self._key(reading, view, shape, priority, owner)
         found = self._classes.get(key)
         if found is None:
-            told = {name: labels[name] for name in keys if name in labels} if labels else {}
+            prepared = self._of(shape)
+            # The shape may be the first that selects by some labels, its own pods' among them.
+            key = self._key(reading, view, shape, priority, owner)
+            _, namespace, _, _, _, preemption, images, annotations, labels = key
             template = Template(
-                meta.namespace,
+                namespace,
                 _completed(prepared.spec, priority, preemption, images),
                 prepared.footprint,
-                {**told, **dict(selected)} if told or selected else _NOTHING,
-                {name: annotations[name] for name in keys if name in annotations} if annotations else _NOTHING,
+                dict(labels) if labels else _NOTHING,
+                dict(annotations) if annotations else _NOTHING,
                 owner,
             )
-            found = self._classes[key] = SchedulingClass(key, template, profile)
-        return found.at(view.only) if view.only and id(profile) in self._naming else found
+            found = self._classes[key] = SchedulingClass(key, template, reading.profile)
+        return found.at(view.only) if view.only and reading.named else found
+
+    def _key(self, reading: _Reading, view: PodView, shape: PodShape, priority: int, owner: str) -> _Key:
+        meta, policy = view.metadata, view.spec.preemption_policy
+        annotations, keys = meta.annotations, reading.keys
+        if not self._plain:
+            policy = preemption_policy(policy, meta.labels, self._gates)
+        return (
+            id(reading),
+            meta.namespace,
+            shape,
+            priority,
+            owner,
+            NEVER if policy == NEVER else "",
+            view.images if reading.images else (),
+            tuple([item for item in annotations.items() if item[0] in keys]) if annotations else (),
+            self._labels(reading, meta.labels),
+        )
+
+    def _labels(self, reading: _Reading, labels: Mapping[str, str]) -> _Items:
+        """The labels that matter, in the order of ``labels``: pods of one template have one order."""
+        if not labels:
+            return ()
+        selected = self._cluster.pod_labels
+        if reading.version != selected.version:
+            reading.version, reading.labels = selected.version, reading.keys | selected.keys
+        wanted = reading.labels
+        return tuple([item for item in labels.items() if item[0] in wanted])
 
     def _priority(self, view: PodView) -> int:
+        if self._plain:
+            return view.spec.priority or 0
         return pod_priority(view.spec.priority, view.metadata.labels, self._gates)
 
     def _of(self, shape: PodShape) -> _Prepared:
