@@ -38,6 +38,7 @@ from koord.scheduler.config.errors import ConfigError
 from koord.scheduler.configured import profiles_of
 from koord.scheduler.debugging import Debugging
 from koord.scheduler.driver import Driver
+from koord.scheduler.endpoints.configured import add_configz
 from koord.scheduler.endpoints.flags import Flags
 from koord.scheduler.endpoints.routes import NOT_LEADER, Routes
 from koord.scheduler.engine.cluster import Cluster
@@ -229,6 +230,7 @@ class SchedulerService:
             lambda: self._phases.leading,
         )
         Routes(host.pages, self._engine, self._explainer.explain, self._unfit, host.log)
+        add_configz(host.pages, settings, self._engine.profiles)
         if settings.debug.flags:
             Flags(host.pages, self._debugging)
         for text in profiles.notes:

@@ -4,7 +4,9 @@ import msgspec
 
 from koord.kube.resources import NODE_RESOURCE_TOPOLOGIES
 from koord.runtime.pages import ANY, Asked, Page, Pages, json_page
-from tests.scheduler.endpoints.asking import site
+from koord.scheduler.endpoints.configured import configured
+from koord.scheduler.settings import PluginSettings, SchedulerSettings
+from tests.scheduler.endpoints.asking import SETTINGS, site
 from tests.scheduler.numa.machines import LSR, B, topology, zones
 from tests.scheduler.outside import outside, until
 
@@ -149,6 +151,28 @@ async def test_a_pod_says_why_it_waits(nats_url: str, redis_url: str, cluster: s
             assert found["waiting_s"] > 0.0
             assert 0.0 <= found.get("backoff_s", 0.0) <= 0.3
             assert (await pages.json("/apis/v1/pods/default/no/explain", 404))["state"] == "unknown"
+
+
+async def test_what_is_configured_is_shown(nats_url: str, redis_url: str, cluster: str) -> None:
+    settings = msgspec.structs.replace(SETTINGS, batch=77)
+    async with outside(nats_url, redis_url, cluster) as world:
+        await world.listed()
+        async with site(nats_url, redis_url, cluster, settings) as pages:
+            shown = await pages.json("/configz")
+            assert shown["scheduler"]["batch"] == 77
+            assert shown["scheduler"]["queue"]["max_backoff_s"] == 0.3
+            assert shown["scheduler"]["monitor"] == {"period_s": 10.0, "timeout_s": 30.0}
+            [profile] = shown["profiles"]
+            assert profile["schedulerName"] == "koord-scheduler"
+            assert {"name": "TaintToleration", "weight": 3} in profile["plugins"]["score"]
+            assert "NodeResourcesFit" in profile["plugins"]["filter"]
+
+
+def test_settings_of_third_parties_are_not_shown() -> None:
+    settings = SchedulerSettings(plugins=PluginSettings(extra={"Cheapest": {"token": "secret"}}))
+    shown = configured(settings, ())
+    assert shown["scheduler"]["plugins"]["extra"] == ["Cheapest"]
+    assert "secret" not in str(shown)
 
 
 async def test_who_stands_by_says_so(nats_url: str, redis_url: str, cluster: str) -> None:
