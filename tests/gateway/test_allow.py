@@ -7,13 +7,23 @@ import pytest
 
 from koord.contracts.decisions import Bind, BindMember, ClaimRef, Create, Decision, Delete, Evict, ObjectRef, Patch
 from koord.gateway.allow import Rejected, check
-from koord.kube.resources import ELASTIC_QUOTA_PROFILES, JOBS, NODE_METRICS, NODES, PODS, QUEUE_UNITS, QUEUES
+from koord.kube.resources import (
+    ELASTIC_QUOTA_PROFILES,
+    JOBS,
+    NODE_METRICS,
+    NODES,
+    PODS,
+    QUEUE_UNITS,
+    QUEUES,
+    SCHEDULE_EXPLANATIONS,
+)
 
 CLAIM = ClaimRef("c", 1, 1)
 POD = ObjectRef(PODS.token, "default", "a", uid="u")
 SECRET = ObjectRef("secrets_core", "default", "s")
 UNIT = ObjectRef(QUEUE_UNITS.token, "default", "a", uid="u")
 METRIC = ObjectRef(NODE_METRICS.token, "", "node-1")
+WHY = ObjectRef(SCHEDULE_EXPLANATIONS.token, "default", "why", uid="u")
 
 
 def bind(**changes: Any) -> Bind:
@@ -35,6 +45,8 @@ def bind(**changes: Any) -> Bind:
         ("manager", "patch", Patch("p", METRIC, b"{}")),
         ("manager", "patch", Patch("p", METRIC, b"{}", subresource="status", lane="metric")),
         ("quota", "patch", Patch("p", ObjectRef(ELASTIC_QUOTA_PROFILES.token, "default", "p"), b"{}")),
+        ("scheduler", "patch", Patch("p", WHY, b"{}", subresource="status", lane="event")),
+        ("scheduler", "delete", Delete("d", WHY)),
     ],
 )
 def test_allowed(service: str, kind: str, decision: Decision) -> None:
@@ -54,6 +66,7 @@ def test_allowed(service: str, kind: str, decision: Decision) -> None:
         ("queue", "patch", Patch("p", UNIT, b"{}", claim=CLAIM, lane="metric"), "lane: metric is not for a claim"),
         ("quota", "patch", Patch("p", ObjectRef(NODES.token, "", "n"), b"{}"), "quota may not patch nodes_core"),
         ("queue", "evict", Evict("e", POD), "queue may not evict"),
+        ("queue", "delete", Delete("d", WHY), "queue may not delete scheduleexplanations_scheduling_koordinator_sh"),
         (
             "scheduler",
             "patch",

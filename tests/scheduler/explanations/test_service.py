@@ -202,3 +202,23 @@ async def test_what_preemption_would_do(nats_url: str, redis_url: str, cluster: 
                 assert node.possible_victims == [PossibleVictim("default", "low", victim)]
             await world.delete("low")
             await questions.answered("why", lambda status: status.schedulable)
+
+
+async def test_of_many_nodes_a_hundred_are_named_and_the_others_counted(
+    nats_url: str, redis_url: str, cluster: str
+) -> None:
+    async with outside(nats_url, redis_url, cluster) as world:
+        questions = Questions(world)
+        for number in range(103):
+            await world.node(f"n{number:03}", cpu="1")
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, FAST):
+            await world.pod("p", cpu="2")
+            await questions.ask("why", {"questionObjectKey": "default/p"})
+            status = await questions.answered("why", lambda status: status.detailed_explanation)
+            found = status.detailed_explanation[0].schedule_explanation
+            assert isinstance(found, Explanation)
+            [detail] = found.node_failed_details
+            assert len(detail.failed_nodes) == 101
+            assert set(detail.failed_nodes[:-1]) <= {f"n{number:03}" for number in range(103)}
+            assert detail.failed_nodes[-1] == "and 3 more"
