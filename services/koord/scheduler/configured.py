@@ -33,13 +33,17 @@ _PARTS = (
 
 
 class Profiles(NamedTuple):
-    """``usual`` is the profile of pods under none of the names in ``others``; ``notes`` are for whoever starts it."""
+    """``usual`` is the profile of pods under none of the names in ``others``; ``notes`` are for whoever starts it.
+
+    ``profiling``: whether what is logged may be changed while the service runs (the file's ``enableProfiling``).
+    """
 
     usual: Profile
     others: Mapping[str, Profile]
     coscheduling: Coscheduling
     queue: QueueSettings
     notes: tuple[str, ...] = ()
+    profiling: bool = True
 
     @property
     def all(self) -> tuple[Profile, ...]:
@@ -84,7 +88,7 @@ def profiles_of(settings: SchedulerSettings, scheduler_names: Sequence[str]) -> 
     notes = (*found.warnings, *absent, *(f"{path}: has no effect in koord" for path in found.ignored))
     # Events and metrics that are of no one profile are under the first of scheduler_names.
     usual = made.pop(scheduler_names[0])
-    return Profiles(usual, made, coscheduling, queue, notes)
+    return Profiles(usual, made, coscheduling, queue, notes, found.enable_profiling)
 
 
 def _given(settings: SchedulerSettings) -> Iterator[str]:

@@ -231,7 +231,7 @@ class SchedulerService:
         )
         Routes(host.pages, self._engine, self._explainer.explain, self._unfit, host.log)
         add_configz(host.pages, settings, self._engine.profiles)
-        if settings.debug.flags:
+        if settings.debug.flags and profiles.profiling:
             Flags(host.pages, self._debugging)
         for text in profiles.notes:
             self._log.warning("the scheduler's configuration", file=settings.config, note=text)

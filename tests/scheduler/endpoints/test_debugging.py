@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from koord.scheduler.debugging import PER_SECOND, Debugging, DebugSettings
+from koord.scheduler.settings import SchedulerSettings
 from koord.telemetry import logs
 from tests.scheduler.clusters import Bed
 from tests.scheduler.endpoints.asking import site
@@ -79,6 +81,23 @@ async def test_flags_and_what_they_log(nats_url: str, redis_url: str, cluster: s
                 assert (await pages.ask(f"{flags}/{flag}", "PUT", value))[0] == 200
             assert not pages.service._debugging.watches
             assert not pages.service._debugging.diagnosis
+
+
+@pytest.mark.parametrize("how", ["setting", "file"])
+async def test_flags_can_be_turned_off(nats_url: str, redis_url: str, cluster: str, tmp_path: Path, how: str) -> None:
+    if how == "setting":
+        settings = SchedulerSettings(debug=DebugSettings(flags=False))
+    else:
+        path = tmp_path / "scheduler.json"
+        body = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+        profiles = [{"schedulerName": "koord-scheduler"}]
+        path.write_text(json.dumps({**body, "enableProfiling": False, "profiles": profiles}))
+        settings = SchedulerSettings(config=str(path))
+    async with outside(nats_url, redis_url, cluster) as world:
+        await world.listed()
+        async with site(nats_url, redis_url, cluster, settings) as pages:
+            assert (await pages.ask("/debug/flags/s", "PUT", "3"))[0] == 404
+            assert not pages.service._debugging.watches
 
 
 async def test_dumps_are_bounded(lines: Lines) -> None:

@@ -30,7 +30,6 @@ IGNORED = (
     "percentageOfNodesToScore",
     "leaderElection",
     "clientConnection",
-    "enableProfiling",
     "enableContentionProfiling",
     "delayCacheUntilActive",
 )
