@@ -237,6 +237,7 @@ def test_older_versions_are_read_as_v1(version: str) -> None:
         ("a: !!python/object:os.system {}", "not YAML: could not determine a constructor"),
         (BOMB, "more than 100000 values, aliases counted"),
         ("a: &a [*a]", "more than 60 levels, aliases counted"),
+        ("&a [*a]", "more than 60 levels, aliases counted"),
         (f"a: {DEEP}", "more than 60 levels, aliases counted"),
         ("[" * 5000, "not YAML: "),
         ("a: " + "b" * (1 << 20), "has 1048579 characters; at most 1048576"),

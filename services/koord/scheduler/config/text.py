@@ -50,10 +50,12 @@ def load(text: str, source: str = "") -> dict[str, Any]:
         raise ConfigError([Problem("", "is empty")], source)
     if len(documents) > 1:
         raise ConfigError([Problem("", f"has {len(documents)} documents; must be one")], source)
-    if not isinstance(documents[0], dict):
-        raise ConfigError([invalid("", documents[0], "must be a mapping")], source)
-    plain = _Plain().value(documents[0], "", 0)
-    assert isinstance(plain, dict)
+    try:  # first of all: what contains itself, or grows by aliases, cannot be shown in a message either
+        plain = _Plain().value(documents[0], "", 0)
+    except ConfigError as error:
+        raise ConfigError(error.problems, source) from None
+    if not isinstance(plain, dict):
+        raise ConfigError([invalid("", plain, "must be a mapping")], source)
     return plain
 
 
