@@ -5,9 +5,8 @@ only its own share moves. Views may differ for moments; what two plan at once th
 
 The ledger does not know which pods may be near each other. So pods that must look at other pods are shared by
 namespace, those that look into other namespaces all together: one replica plans all of them, one after the other.
-Otherwise two replicas would put two pods that repel each other on the node that both like best. Host ports, and volume
-claims for one pod at a time, the ledger does know; pods that want the same are one replica's so that it need not refuse
-half of them.
+Otherwise two replicas would put two pods that repel each other on the node that both like best. Host ports the ledger
+does know; pods that want the same are one replica's so that it need not refuse half of them.
 """
 
 from collections.abc import Iterable
@@ -33,10 +32,7 @@ def shared_by(key: str, namespace: str, spec: PodSpec) -> str:
     if any(constraint.when_unsatisfiable == "DoNotSchedule" for constraint in spec.topology_spread_constraints):
         return f"namespace {namespace}"
     ports = host_ports(spec)
-    if ports:
-        return f"host port {ports[0].port}"
-    claims = [volume.persistent_volume_claim.claim_name for volume in spec.volumes if volume.persistent_volume_claim]
-    return f"claim {namespace}/{min(claims)}" if claims else key
+    return f"host port {ports[0].port}" if ports else key
 
 
 class Share:
