@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -414,3 +415,21 @@ def test_pods_that_wait_for_room_on_a_node_are_known_whoever_their_scheduler_is(
     sixth = shown(story, meta={"uid": "v"}, status={"nominatedNodeName": "n1"})
     story.world.apply_pod(sixth, None, story.now)
     assert nominated.node_of("v") == ""
+
+
+def test_a_plugin_that_fails_as_pods_come_holds_them_and_the_world_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story()
+    story.node("n0", 4)
+
+    def broken(*_: object) -> Any:
+        raise RuntimeError("no more")
+
+    monkeypatch.setattr(story.recorder, "pre_enqueue", broken)
+    monkeypatch.setattr(story.recorder, "label_keys", broken)
+    errors: list[str] = []
+    monkeypatch.setattr(story.bed.catalogue, "_on_error", lambda error: errors.append(str(error)))
+    shown(story, spec={"priority": 7})
+    unit = story.world.unit_of("u")
+    assert unit is not None
+    assert (unit.state, unit.message) == ("gated", 'running "Recorder" PreEnqueue plugin: RuntimeError: no more')
+    assert errors == ['running "Recorder" label_keys plugin: RuntimeError: no more']

@@ -1,6 +1,6 @@
 """From pods to scheduling classes and footprints, each made once and shared while somebody uses it."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from koord.scheduler.engine.classes import NAMED_BY, SchedulingClass
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.placement import PodInfo
 from koord.scheduler.engine.resources import Footprint
-from koord.scheduler.framework.contract import AssignedPod, PodRef, Template
+from koord.scheduler.framework.contract import AssignedPod, PluginError, PodRef, Template
 from koord.scheduler.framework.profile import Profile
 from koord.scheduler.podview import PodShape, PodShapeError, PodView
 from koord.scheduler.transformers.pods import NEVER, PodGates, pod_priority, preemption_policy, transform_spec
@@ -65,7 +65,9 @@ class Catalogue:
         others: Mapping[str, Profile] | None = None,
         *,
         gates: PodGates | None = None,
+        on_error: Callable[[PluginError], None] = lambda error: None,
     ) -> None:
+        self._on_error = on_error
         self._cluster = cluster
         self._usual = _Reading(profile)
         self._others = {name: _Reading(other) for name, other in (others or {}).items()}
@@ -189,7 +191,10 @@ class Catalogue:
             found = self._prepared[shape] = _Prepared(shape, self._cluster, self._gates)
             if not found.failure:
                 for plugin in self._plugins:
-                    self._cluster.pod_labels.add(plugin.label_keys(found.spec))
+                    try:
+                        self._cluster.pod_labels.add(plugin.label_keys(found.spec))
+                    except Exception as error:
+                        self._on_error(PluginError(plugin.name, "label_keys", error))
         if found.failure:
             raise PodShapeError(found.failure)
         return found

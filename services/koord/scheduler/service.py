@@ -114,7 +114,13 @@ class SchedulerService:
         self._outgoing = Outgoing(bus, self._publisher, self._notices, self._news, host.spans, host.log)
         self._world = World(
             self._engine,
-            Catalogue(cluster, profiles.usual, profiles.others, gates=settings.transformers),
+            Catalogue(
+                cluster,
+                profiles.usual,
+                profiles.others,
+                gates=settings.transformers,
+                on_error=self._engine.errors.append,
+            ),
             self._queue,
             coscheduling,
             quota,

@@ -7,7 +7,7 @@ group. Times are monotonic seconds, passed in.
 from collections.abc import Callable, Iterable
 
 from koord.scheduler.engine.placement import PodInfo
-from koord.scheduler.framework.contract import PreEnqueuePlugin
+from koord.scheduler.framework.contract import PluginError, PreEnqueuePlugin
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.framework.profile import Profile
 from koord.scheduler.gang.book import Gang, GangBook
@@ -159,7 +159,10 @@ class Waiting:
 
     def _held(self, pod: PodInfo) -> tuple[PreEnqueuePlugin, str] | None:
         for plugin in self._gaters[id(pod.class_.profile)]:
-            text = plugin.pre_enqueue(pod.ref)
+            try:
+                text = plugin.pre_enqueue(pod.ref)
+            except Exception as error:
+                text = str(PluginError(plugin.name, "PreEnqueue", error))
             if text is not None:
                 return plugin, text
         return None
