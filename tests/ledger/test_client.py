@@ -261,6 +261,11 @@ async def test_concurrent_callers_get_their_own_answers(world: World) -> None:
         assert record.token == tokens[i][0]
 
 
+async def test_more_callers_than_connections_wait_for_their_turn(world: World) -> None:
+    answers = await asyncio.gather(*(world.s1.release([Release(f"c{number}", 1)]) for number in range(300)))
+    assert [answer.released for [answer] in answers] == [()] * 300
+
+
 async def test_cancelled_callers_do_not_shift_answers(world: World) -> None:
     await world.see(NodeSeen("node/n1", {"cpu": 10**6, "pods": 10**4}, "3"))
     tasks = [asyncio.create_task(world.s1.claim([request(i, cpu=1 + i)])) for i in range(300)]

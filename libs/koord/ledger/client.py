@@ -53,6 +53,7 @@ from koord.ledger.resp import Connection
 _BATCH_MEMBERS: Final = 256
 _WAIT_MS: Final = b"100"
 _CLOSED: Final = "closed"
+_CONNECTIONS: Final = 32
 
 
 class Ledger(Reader):
@@ -72,13 +73,18 @@ class Ledger(Reader):
         self._lease_ms = round(lease_s * 1000)
         self._gone_ms = round(gone_s * 1000)
         self._replicas = Replicas()
-        self._redis = redis.asyncio.Redis.from_url(
-            url,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            # Every function may be repeated, and a connection of the pool may have died while it was idle.
-            retry=Retry(ExponentialBackoff(cap=0.5, base=0.02), 2, supported_errors=(RedisConnectionError,)),
-            retry_on_error=[RedisConnectionError],
+        self._redis = redis.asyncio.Redis.from_pool(
+            redis.asyncio.BlockingConnectionPool.from_url(
+                url,
+                # Whoever comes when all are taken waits; without a bound of its own the pool raises at its hundredth.
+                max_connections=_CONNECTIONS,
+                timeout=timeout_s,
+                socket_timeout=timeout_s,
+                socket_connect_timeout=timeout_s,
+                # Every function may be repeated, and a connection of the pool may have died while it was idle.
+                retry=Retry(ExponentialBackoff(cap=0.5, base=0.02), 2, supported_errors=(RedisConnectionError,)),
+                retry_on_error=[RedisConnectionError],
+            )
         )
         self._connection = Connection(url, timeout_s=timeout_s, on_connect=self._greet)
         self._claims: Batcher[ClaimRequest, ClaimAnswer] = Batcher(
