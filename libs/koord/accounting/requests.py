@@ -154,9 +154,7 @@ def _pod_level(total: dict[str, int], resources: ResourceRequirements) -> None:
 
 
 def _pod_level_ones(found: Mapping[str, int]) -> dict[str, int]:
-    return {
-        name: amount for name, amount in found.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")
-    }
+    return {name: amount for name, amount in found.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
 
 
 def _limits_of(container: Container, field: str) -> dict[str, int]:
