@@ -92,12 +92,12 @@ def test_what_is_not_built_is_named(config: Path, capsys: pytest.CaptureFixture[
     config.write_text(yaml.safe_dump(content))
     code, out, _ = checked(config, capsys)
     assert code == 0
-    assert f'default plugin "{MISSING[0]["name"]}" is not there yet in koord: left out' in " ".join(out.split())
+    warning = f'plugin "{MISSING[0]["name"]}" is not there yet in koord: left out'
+    assert warning in " ".join(out.split())
     content["profiles"][0]["plugins"]["multiPoint"] = {**multi, "enabled": MISSING[:1]}
     config.write_text(yaml.safe_dump(content))
-    code, _, err = checked(config, capsys)
-    assert code == 2
-    assert f'profiles[0].plugins: plugin "{MISSING[0]["name"]}" is not there yet in koord (used at ' in err
+    code, out, _ = checked(config, capsys)
+    assert (code, warning in " ".join(out.split())) == (0, True)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

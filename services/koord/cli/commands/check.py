@@ -37,7 +37,7 @@ def scheduler_config(
     """
     from koord.scheduler.config.errors import ConfigError
     from koord.scheduler.config.reading import read
-    from koord.scheduler.config.registry import left_out, unbuilt
+    from koord.scheduler.config.registry import left_out, refused
     from koord.scheduler.plugins.factories import BUILT
     from koord.scheduler.plugins.profile import installed, third_party_points
 
@@ -47,9 +47,8 @@ def scheduler_config(
         raise UsageProblem(f"{file}: {getattr(error, 'strerror', None) or error}") from error
     try:
         found = read(text, third_party_points(), source=str(file))
-        missing = unbuilt(found, BUILT | installed().keys())
-        if missing:
-            raise ConfigError(missing, str(file))
+        if problems := refused(found):
+            raise ConfigError(problems, str(file))
         absent = tuple(map(str, left_out(found, BUILT | installed().keys())))
         found = msgspec.structs.replace(found, warnings=(*found.warnings, *absent))
     except ConfigError as error:

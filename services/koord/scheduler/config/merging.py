@@ -63,7 +63,6 @@ class Merged(msgspec.Struct, frozen=True):
     plugins: tuple[str, ...]
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
-    named: frozenset[str] = frozenset()
 
 
 def merge(plugins: Plugins | None, kinds: Mapping[str, PluginKind], path: str) -> Merged:
@@ -98,8 +97,7 @@ class _Merge:
         used = {use.name for uses in points.values() for use in uses}
         names = [entry.name for entry in multi if entry.name in used]
         names += [use.name for uses in points.values() for use in uses]
-        named = frozenset(entry.name for given in self._sets.values() for entry in given.enabled)
-        return Merged(points, tuple(dict.fromkeys(names)), tuple(self._problems), tuple(self._warnings), named)
+        return Merged(points, tuple(dict.fromkeys(names)), tuple(self._problems), tuple(self._warnings))
 
     def _known(self, point: str, given: PluginSet) -> PluginSet:
         """The set with aliases resolved and without names that have no effect; problems for unknown ones."""

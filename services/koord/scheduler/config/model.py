@@ -43,8 +43,7 @@ class ProfileConfig(msgspec.Struct, frozen=True):
     ``points`` holds every extension point, its plugins in the order they are asked. ``plugins`` are the names of all
     plugins at any point: those of ``multiPoint`` first, in its order, then the others as they appear. ``args`` has the
     complete arguments of every plugin in ``plugins`` that takes any; for plugins that koord does not know they are the
-    raw mapping. ``percentage_of_nodes_to_score`` is None unless the profile says so itself. ``named`` are the plugins
-    that the file itself lists; the others are there by default.
+    raw mapping. ``percentage_of_nodes_to_score`` is None unless the profile says so itself.
     """
 
     scheduler_name: str
@@ -52,7 +51,6 @@ class ProfileConfig(msgspec.Struct, frozen=True):
     points: Mapping[Point, tuple[PluginUse, ...]]
     args: Mapping[str, Args | Mapping[str, Any]] = {}
     percentage_of_nodes_to_score: int | None = None
-    named: frozenset[str] = frozenset()
 
     def at(self, point: Point) -> tuple[str, ...]:
         """Names of the plugins at a point, in order."""

@@ -161,7 +161,7 @@ class _Reader:
         found = read_arguments(profile.plugin_config, self._kinds, merged.plugins, f"{path}.pluginConfig")
         self._problems += (*merged.problems, *found.problems)
         self._warnings += (*merged.warnings, *found.warnings)
-        return ProfileConfig(name, merged.plugins, merged.points, found.args, percentage, merged.named)
+        return ProfileConfig(name, merged.plugins, merged.points, found.args, percentage)
 
     def _check_profiles(self, profiles: tuple[ProfileConfig, ...]) -> None:
         """Names differ; queueSort does not, for there is one queue."""

@@ -1,7 +1,7 @@
 """Every plugin name that a configuration may use: where it may stand and which arguments it takes.
 
 Upstream's in the order and with the weights of its default ``multiPoint`` (spec 10 section 3.15), then Koordinator's
-(section 2.1). That a name is here does not say that koord has the plugin built: see :func:`unbuilt`.
+(section 2.1). That a name is here does not say that koord has the plugin built: see :func:`left_out`.
 """
 
 from collections.abc import Collection, Mapping
@@ -100,26 +100,22 @@ REMOVED = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 """Plugins that v1 does not know any more."""
 
 
-def unbuilt(configuration: SchedulerConfiguration, built: Collection[str]) -> tuple[Problem, ...]:
-    """A problem for every plugin that the file names and that is not in ``built``, and for webhooks, which koord does
-    not call."""
-    problems = []
-    for index, profile in enumerate(configuration.profiles):
-        for name in profile.plugins:
-            if name in profile.named and name not in built:
-                at = ", ".join(point for point in POINTS if name in profile.at(point))
-                where = f"profiles[{index}].plugins"
-                problems.append(Problem(where, f'plugin "{name}" is not there yet in koord (used at {at})'))
-    for index, extender in enumerate(configuration.extenders):
-        problems.append(Problem(f"extenders[{index}]", f'koord calls no extenders ("{extender.url_prefix}")'))
-    return tuple(problems)
+def refused(configuration: SchedulerConfiguration) -> tuple[Problem, ...]:
+    """A problem for every webhook: koord calls none, and without one pods would go where it forbids."""
+    return tuple(
+        Problem(f"extenders[{index}]", f'koord calls no extenders ("{extender.url_prefix}")')
+        for index, extender in enumerate(configuration.extenders)
+    )
 
 
 def left_out(configuration: SchedulerConfiguration, built: Collection[str]) -> tuple[Problem, ...]:
-    """What to warn of: plugins that are there by default alone, and that are not in ``built``."""
-    return tuple(
-        Problem(f"profiles[{index}].plugins", f'default plugin "{name}" is not there yet in koord: left out')
-        for index, profile in enumerate(configuration.profiles)
-        for name in profile.plugins
-        if name not in profile.named and name not in built
-    )
+    """What to warn of: plugins of kube-scheduler and Koordinator that are not in ``built``. A file that works with
+    those works here, too; what they do is not done."""
+    problems = []
+    for index, profile in enumerate(configuration.profiles):
+        for name in profile.plugins:
+            if name not in built:
+                at = ", ".join(point for point in POINTS if name in profile.at(point))
+                text = f'plugin "{name}" is not there yet in koord: left out (at {at})'
+                problems.append(Problem(f"profiles[{index}].plugins", text))
+    return tuple(problems)

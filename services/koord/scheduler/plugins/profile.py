@@ -12,7 +12,7 @@ from typing import Any
 
 from koord.scheduler.config.errors import ConfigError, Problem
 from koord.scheduler.config.model import POINTS, Point, ProfileConfig, SchedulerConfiguration
-from koord.scheduler.config.registry import KINDS, unbuilt
+from koord.scheduler.config.registry import KINDS, refused
 from koord.scheduler.config.shipped import shipped
 from koord.scheduler.framework.contract import (
     FilterPlugin,
@@ -27,7 +27,7 @@ from koord.scheduler.framework.profile import Profile, ProfileError
 from koord.scheduler.plugins.balanced import BalancedSettings, NodeResourcesBalancedAllocation
 from koord.scheduler.plugins.coscheduling import Coscheduling
 from koord.scheduler.plugins.elasticquota import ElasticQuota, ElasticQuotaSettings
-from koord.scheduler.plugins.factories import BUILT, FACTORIES, NOT_SHIPPED, SINGLE, Factory
+from koord.scheduler.plugins.factories import FACTORIES, NOT_SHIPPED, SINGLE, Factory
 from koord.scheduler.plugins.fit import FitSettings, NodeResourcesFit
 from koord.scheduler.plugins.gates import ScheduleAdmission, SchedulingGates
 
@@ -85,11 +85,11 @@ def configured_profiles(
 ) -> dict[str, Profile]:
     """The profiles of a configuration by their scheduler's name, in its order.
 
-    Plugins with equal arguments are one for all profiles that have them. ConfigError names what is not built, and every
-    plugin of which there is one but whose arguments differ.
+    Plugins with equal arguments are one for all profiles that have them; what is not built is left out. ConfigError
+    names webhooks, and every plugin of which there is one but whose arguments differ.
     """
     third_party = installed()
-    problems = [*unbuilt(configuration, BUILT | third_party.keys()), *_differing(configuration)]
+    problems = [*refused(configuration), *_differing(configuration)]
     if problems:
         raise ConfigError(problems)
     made: list[tuple[str, Any, Plugin]] = [
