@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from koord.columns.matrix import Floats, Ints
-from koord.scheduler.engine.classes import Program
+from koord.columns.matrix import Bools, Floats, Ints
+from koord.scheduler.engine.classes import Program, ScoreStep
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.evaluation import INFEASIBLE, ranking_keys
 from koord.scheduler.engine.layers import normalized, scored
@@ -38,16 +38,23 @@ def rank_few(program: Program, cluster: Cluster, rows: Ints) -> Ints:
             return np.full(len(rows), INFEASIBLE, dtype=np.int64)
     total: Floats = np.zeros(len(rows))
     for step in program.scores:
-        plugin_ = step.plugin
-        if plugin_.normalized and plugin_.score_locality == "cluster":
-            try:
-                score = plugin_.final(step.terms, window, ok)
-            except Exception as error:
-                raise PluginError(plugin_.name, "NormalizeScore", error) from error
-        else:
-            score = scored(step, window)
-            if plugin_.normalized:
-                among = score[ok]
-                score = normalized(step, score, float(among.min()), float(among.max()))
-        total += score * step.weight
+        total += final_score(step, window, ok)
     return ranking_keys(cluster, rows, ok, total)
+
+
+def final_score(step: ScoreStep, window: Window, ok: Bools) -> Floats:
+    """What one plugin adds to each row, its weight counted in; it is normalised among the rows that are ``ok`` (some are).
+
+    PluginError: it raised.
+    """
+    plugin = step.plugin
+    if not plugin.normalized:
+        return scored(step, window) * step.weight
+    if plugin.score_locality == "cluster":
+        try:
+            return plugin.final(step.terms, window, ok) * step.weight
+        except Exception as error:
+            raise PluginError(plugin.name, "NormalizeScore", error) from error
+    raw = scored(step, window)
+    among = raw[ok]
+    return normalized(step, raw, float(among.min()), float(among.max())) * step.weight

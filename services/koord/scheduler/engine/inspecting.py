@@ -13,8 +13,7 @@ from koord.columns.matrix import Bools, Floats, Ints
 from koord.scheduler.engine.classes import Program, SchedulingClass
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.evaluation import ranking_keys
-from koord.scheduler.engine.fewrows import rows_of
-from koord.scheduler.engine.layers import normalized, scored
+from koord.scheduler.engine.fewrows import final_score, rows_of
 from koord.scheduler.engine.nominated import reasons
 from koord.scheduler.engine.placement import Engine
 from koord.scheduler.engine.resources import FIRST
@@ -55,26 +54,15 @@ def best(engine: Engine, class_: SchedulingClass, count: int) -> list[NodeScore]
     rows = _rows(program, cluster)
     window = Window.some(cluster, rows)
     ok = np.ones(len(rows), dtype=np.bool_)
-    for step in program.steps:
-        ok &= _passes(step[0], step[1], window)
+    for plugin, terms in program.steps:
+        ok &= _passes(plugin, terms, window)
     if not ok.any():
         return []
     total: Floats = np.zeros(len(rows))
     parts: dict[str, Floats] = {}
-    for score in program.scores:
-        plugin = score.plugin
-        if plugin.normalized and plugin.score_locality == "cluster":
-            try:
-                values = plugin.final(score.terms, window, ok)
-            except Exception as error:
-                raise PluginError(plugin.name, "NormalizeScore", error) from error
-        else:
-            values = scored(score, window)
-            if plugin.normalized:
-                among = values[ok]
-                values = normalized(score, values, float(among.min()), float(among.max()))
-        parts[plugin.name] = values * score.weight
-        total += parts[plugin.name]
+    for step in program.scores:
+        parts[step.plugin.name] = part = final_score(step, window, ok)
+        total += part
     keys = ranking_keys(cluster, rows, ok, total)
     order = [index for index in np.argsort(-keys)[:count].tolist() if keys[index] >= 0]
     return [
