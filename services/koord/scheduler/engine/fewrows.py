@@ -43,9 +43,9 @@ def rank_few(program: Program, cluster: Cluster, rows: Ints) -> Ints:
 
 
 def final_score(step: ScoreStep, window: Window, ok: Bools) -> Floats:
-    """What one plugin adds to each row, its weight counted in; it is normalised among the rows that are ``ok`` (some are).
+    """What one plugin adds to each row, its weight counted in. PluginError: it raised.
 
-    PluginError: it raised.
+    Normalised among the rows that are ``ok``, of which there are some.
     """
     plugin = step.plugin
     if not plugin.normalized:
