@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from koord.localcluster.servers import HOST, NatsServer
+from koord.localcluster.ports import HOST
+from koord.localcluster.servers import NatsServer
 from tests.deploy.manifests import ROOT, Manifests, container
 
 ACCOUNTS = "koord-nats-accounts"

@@ -21,7 +21,7 @@ from koord.contracts.results import Result
 from koord.kube.resources import PODS
 from koord.ledger.client import Ledger
 from koord.ledger.model import ClaimRequest, Member, NodeSeen
-from koord.localcluster.servers import free_port
+from koord.localcluster.ports import free_port
 from koord.telemetry.context import TraceContext
 from tests.gateway.conftest import ApiProcess, Kube, until
 

@@ -15,6 +15,7 @@ import pytest
 import redis.asyncio as redis
 
 from koord.localcluster import servers
+from koord.localcluster.ports import free_port
 from koord.localcluster.servers import NatsServer, RedisServer, ServerError, packaged_binary
 from koord.localcluster.tempdirs import TemporaryDirectory
 
@@ -79,8 +80,8 @@ async def test_a_taken_port_is_tried_no_longer(
     other = kind()
     await other.start()
     try:
-        ports = iter([other.port, servers.free_port()])
-        monkeypatch.setattr(servers, "free_port", lambda: next(ports))
+        choices = iter([other.port, free_port()])
+        monkeypatch.setattr(servers, "free_port", lambda: next(choices))
         server = kind()
         await server.start()
         try:

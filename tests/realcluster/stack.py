@@ -19,8 +19,8 @@ from typing import Any, Self
 
 import yaml
 
+from koord.localcluster.ports import free_port
 from koord.localcluster.process import spawn
-from koord.localcluster.servers import free_port
 from tests.deploy.manifests import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -30,8 +30,9 @@ from koord.kube import crds
 from koord.ledger.client import Ledger
 from koord.localcluster.controlplane.kubeconfigs import write_kubeconfig
 from koord.localcluster.controlplane.plane import ControlPlane
+from koord.localcluster.ports import free_port
 from koord.localcluster.process import end, spawn
-from koord.localcluster.servers import RedisServer, free_port
+from koord.localcluster.servers import RedisServer
 from tests.deploy.manifests import KUBECTL, KUSTOMIZE, base, container, variables
 from tests.deploy.natsaccounts import NatsWithAccounts, with_accounts
 from tests.deploy.test_foreign_bindings import both

@@ -16,7 +16,8 @@ import pytest
 from koord.bus.connection import Bus
 from koord.bus.streams import ensure_streams
 from koord.ledger.client import Ledger
-from koord.localcluster.servers import NatsServer, free_port
+from koord.localcluster.ports import free_port
+from koord.localcluster.servers import NatsServer
 from koord.runtime.host import Host, HostError
 from koord.runtime.readiness import Readiness
 from koord.runtime.service import ServiceSpec, UnknownService, find

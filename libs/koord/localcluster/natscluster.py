@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from koord.localcluster.links import LinkProxy, Weather
+from koord.localcluster.ports import HOST, free_port
 from koord.localcluster.process import signal_group
-from koord.localcluster.servers import HOST, NatsServer, ServerError, free_port
+from koord.localcluster.servers import NatsServer, ServerError
 from koord.localcluster.tempdirs import TemporaryDirectory
 
 _START_ATTEMPTS = 5

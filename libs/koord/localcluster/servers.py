@@ -12,10 +12,8 @@ import contextlib
 import importlib.metadata
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -23,14 +21,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from koord.localcluster.ports import HOST, free_port
 from koord.localcluster.process import end, signal_group, spawn, wait_exit
 from koord.localcluster.tempdirs import TemporaryDirectory
 
-HOST = "127.0.0.1"
 _PORT_ATTEMPTS = 20
 _POLL_S = 0.005
-_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_PORT_TRIES = 100
 
 
 class ServerError(Exception):
@@ -49,28 +45,6 @@ def packaged_binary(distribution: str, name: str) -> Path:
             if path.is_file():
                 return path
     raise ServerError(f"{name}: package {distribution!r} ships no such file")
-
-
-def free_port() -> int:
-    """A loopback port that was free a moment ago, below those that the kernel gives to outgoing connections.
-
-    What is killed and restarted must get its port back, and what is started with a port must find it free; one in the
-    ephemeral range may by then belong to some client's connection, even to one that was trying to reach the server.
-    """
-    try:
-        first = int(_EPHEMERAL.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        first = 32768
-    for _ in range(_PORT_TRIES):
-        port = random.randrange(20000, first) if first > 20000 else 0
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            bound: int = probe.getsockname()[1]
-            return bound
-    raise ServerError(f"no free port below {first} in {_PORT_TRIES} tries")
 
 
 class Server(abc.ABC):

@@ -27,8 +27,9 @@ from koord.localcluster.clusterapi import ApiError
 from koord.localcluster.components import KINDS
 from koord.localcluster.natscluster import NatsCluster
 from koord.localcluster.natswatch import ReplicaWatch
+from koord.localcluster.ports import free_port
 from koord.localcluster.process import Child, LineSink, to_stderr
-from koord.localcluster.servers import NatsServer, RedisServer, ServerError, free_port
+from koord.localcluster.servers import NatsServer, RedisServer, ServerError
 from koord.localcluster.storewatch import StoreWatch
 from koord.localcluster.supervisor import Supervisor, brief
 from koord.localcluster.tempdirs import TemporaryDirectory

@@ -15,7 +15,8 @@ from koord.localcluster.controlplane.binaries import default_folder, release
 from koord.localcluster.controlplane.clients import scheduler_config_version
 from koord.localcluster.controlplane.frontdoor import FrontDoor
 from koord.localcluster.controlplane.kubeconfigs import certificate_user, write_kubeconfig
-from koord.localcluster.servers import ServerError, free_port
+from koord.localcluster.ports import free_port
+from koord.localcluster.servers import ServerError
 
 
 async def test_a_certificate_names_user_and_groups_to_whom_trusts_the_authority(tmp_path: Path) -> None:

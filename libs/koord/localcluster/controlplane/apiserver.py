@@ -6,7 +6,7 @@ from pathlib import Path
 from koord.localcluster.controlplane.authority import Authority, KeyPair
 from koord.localcluster.controlplane.etcd import Etcd
 from koord.localcluster.controlplane.part import NO_FLAGS, Flags, Part, binary
-from koord.localcluster.servers import HOST
+from koord.localcluster.ports import HOST
 
 _FRONT = "front-proxy-client"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from koord.localcluster.controlplane.authority import KeyPair
 from koord.localcluster.controlplane.part import NO_FLAGS, Flags, Part, binary
-from koord.localcluster.servers import HOST
+from koord.localcluster.ports import HOST
 
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from koord.localcluster.controlplane.authority import Authority, KeyPair
 from koord.localcluster.controlplane.part import NO_FLAGS, Flags, Part, binary
-from koord.localcluster.servers import HOST, ServerError, free_port
+from koord.localcluster.ports import HOST, free_port
+from koord.localcluster.servers import ServerError
 
 _ATTEMPTS = 5
 

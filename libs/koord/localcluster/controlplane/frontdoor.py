@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
-from koord.localcluster.servers import HOST, free_port
+from koord.localcluster.ports import HOST, free_port
 
 _CHUNK = 256 << 10
 

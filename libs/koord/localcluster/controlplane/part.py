@@ -13,7 +13,8 @@ from types import MappingProxyType
 
 import psutil
 
-from koord.localcluster.servers import HOST, Server, ServerError
+from koord.localcluster.ports import HOST
+from koord.localcluster.servers import Server, ServerError
 
 Flags = Mapping[str, str | None]
 """Command-line flags by name without dashes; None takes a flag that would be given by default away."""
