@@ -103,7 +103,7 @@ async def test_replicas_do_not_give_a_host_port_away_twice(nats_url: str, redis_
         ):
             await until(lambda: one._share.replicas == two._share.replicas == 2, "they know of each other")
             for service in (one, two):  # each believes that all pods are its own, as for moments when one comes
-                service._share.set_members([])
+                service._replicas.share.set_members([])
             for number in range(12):
                 containers = [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]
                 await world.pod(f"p{number}", namespace=f"ns{number % 3}", containers=containers)

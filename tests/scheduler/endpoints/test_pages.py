@@ -180,10 +180,10 @@ async def test_who_stands_by_says_so(nats_url: str, redis_url: str, cluster: str
         await world.node("n0")
         await world.listed()
         async with site(nats_url, redis_url, cluster) as pages:
-            pages.service._on_alone("another")
+            pages.service._replicas.on_alone("another")
             for path in ("/apis/v1/__services__", "/apis/v1/nodes/n0", "/apis/v1/plugins/Coscheduling/gangs"):
                 assert await pages.json(path, 503) == {"message": "the instance is not leader"}
-            pages.service._on_alone("")
+            pages.service._replicas.on_alone("")
             await pages.json("/apis/v1/nodes/n0")
             pages.service._complete = False
             assert await pages.json("/apis/v1/nodes/n0", 503) == {"message": "the state is not complete yet"}
