@@ -509,3 +509,31 @@ def test_scarce_resources_follow_what_nodes_offer() -> None:
     assert scores(bed, scarce, requests("1", "1Gi", resources={GPU: "1", "example.com/fpga": "1"})) == [100, 100]
     bed.node("b", cpu=64_000, memory=512 * GIB)
     assert scores(bed, scarce, requests("1", "")) == [100, 100]
+
+
+def test_a_required_term_that_cannot_be_read_leaves_the_others() -> None:
+    bed = Bed()
+    bed.node("a", labels={"rank": "1"})
+    bed.node("b", labels={"rank": "7"})
+
+    def asking(*terms: Mapping[str, Any]) -> dict[str, Any]:
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+        return requests(affinity={"nodeAffinity": required})
+
+    bad = {"matchExpressions": [{"key": "rank", "operator": "Gt", "values": ["abc"]}]}
+    good = {"matchExpressions": [{"key": "rank", "operator": "Gt", "values": ["3"]}]}
+    placed = bed.engine.place_one(bed.pod("p", asking(bad, good)), 0.0)
+    assert isinstance(placed, Placed) and placed.node == "b"
+    alone = bed.engine.place_one(bed.pod("q", asking(bad)), 0.0)
+    assert message(alone) == "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."
+
+
+def test_a_preferred_term_that_cannot_be_read_is_an_error_that_names_it() -> None:
+    bed = Bed()
+    bed.node("a")
+    bed.node("b")
+    bad = {"matchExpressions": [{"key": "rank", "operator": "Gt", "values": ["abc"]}]}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": bad}]}
+    refused = bed.engine.place_one(bed.pod("p", requests(affinity={"nodeAffinity": preferred})), 0.0)
+    assert 'running "NodeAffinity"' in message(refused)
+    assert "matchExpressions[0]" in message(refused)

@@ -53,7 +53,7 @@ def named_nodes(pod: Pod, rules: Rules) -> set[str] | None:
     names: set[str] = set()
     for term in terms:
         sets = [
-            set(one["values"])
+            set(one.get("values", []))
             for one in term.get("matchFields", [])
             if one["key"] == "metadata.name" and one["operator"] == "In"
         ]

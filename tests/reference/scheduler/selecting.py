@@ -45,10 +45,27 @@ def requirement_holds(requirement: Mapping[str, Any], labels: Mapping[str, str])
     return have > bound if operator == "Gt" else have < bound
 
 
+def readable(requirement: Mapping[str, Any], *, field: bool) -> bool:
+    """Whether an expression, or a test of a field, means anything."""
+    operator, values = requirement["operator"], requirement.get("values", [])
+    if field:
+        return requirement["key"] == "metadata.name" and operator in ("In", "NotIn") and len(values) == 1
+    if operator in ("In", "NotIn"):
+        return bool(values)
+    if operator in ("Exists", "DoesNotExist"):
+        return not values
+    return operator in ("Gt", "Lt") and len(values) == 1 and values[0].lstrip("+-").isdigit()
+
+
 def term_holds(term: Mapping[str, Any], node: Node) -> bool:
-    """All expressions and fields of a node selector term; one without any matches nothing."""
+    """All expressions and fields of a node selector term; one without any, or with one that cannot be read, matches
+    nothing."""
     expressions, fields = term.get("matchExpressions", []), term.get("matchFields", [])
     if not expressions and not fields:
+        return False
+    if not all(readable(one, field=False) for one in expressions) or not all(
+        readable(one, field=True) for one in fields
+    ):
         return False
     return all(requirement_holds(one, node.labels) for one in expressions) and all(
         requirement_holds(one, {"metadata.name": node.name}) for one in fields

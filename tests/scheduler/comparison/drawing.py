@@ -87,6 +87,23 @@ terms = st.builds(
     st.lists(expressions, max_size=2),
     few(fields),
 )
+broken_terms = st.builds(
+    lambda good, bad: good | bad,
+    terms,
+    st.sampled_from(
+        (
+            {"matchExpressions": [{"key": RANK, "operator": "Gt", "values": ["abc"]}]},
+            {"matchExpressions": [{"key": RANK, "operator": "Gt", "values": ["0", "1"]}]},
+            {"matchExpressions": [{"key": DISK, "operator": "Exists", "values": ["ssd"]}]},
+            {"matchExpressions": [{"key": ZONE, "operator": "NotIn", "values": []}]},
+            {"matchExpressions": [{"key": ZONE, "operator": "Near", "values": ["a"]}]},
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0", "n1"]}]},
+            {"matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["n0"]}]},
+            {"matchFields": [{"key": "metadata.name", "operator": "Exists"}]},
+        )
+    ),
+)
+"""Terms that the API server lets through (or an older one did) and that mean nothing."""
 tolerations = st.sampled_from(
     (
         {"key": "k1", "operator": "Exists"},
@@ -137,7 +154,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
         spec["nodeSelector"] = {ZONE: draw(st.sampled_from(("a", "b")))}
     affinity: dict[str, Any] = {}
     if draw(rarely(5)):
-        required = draw(st.lists(terms, min_size=1, max_size=2))
+        required = draw(st.lists(st.one_of(terms, terms, broken_terms), min_size=1, max_size=2))
         affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": required}
     if draw(rarely(3)):
         weighted = st.tuples(st.sampled_from((1, 7, 100)), terms)

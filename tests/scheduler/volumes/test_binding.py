@@ -269,6 +269,16 @@ def test_bad_objects_change_nothing() -> None:
     assert world.place(world.pod("p", using("data"))) == "a"
 
 
+def test_a_term_that_cannot_be_read_leaves_the_others() -> None:
+    world = bed()
+    world.tell("claim", claim("data", size="1Gi"))
+    half = local("one", "a")
+    terms = half["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    terms.insert(0, {"matchExpressions": [{"key": "rank", "operator": "Gt", "values": ["abc"]}]})
+    world.tell("volume", half)
+    assert world.place(world.pod("p", using("data"))) == "a"
+
+
 def test_a_pod_without_claims_has_nothing_to_do_with_it() -> None:
     world = bed()
     assert world.place(world.pod("p", using())) in ("a", "b")

@@ -6,7 +6,7 @@ import numpy as np
 from koord.columns.matrix import Bools
 from koord.kube.nodeselectors import compile_term
 from koord.kube.pods import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from koord.kube.selectors import whole_number
+from koord.kube.selectors import SelectorError, whole_number
 from koord.scheduler.engine.labels import ABSENT, LabelColumn
 from koord.scheduler.engine.window import Window
 
@@ -17,24 +17,25 @@ Requirement = tuple[str, str, tuple[str, ...]]
 
 
 class NodeTerm(msgspec.Struct, frozen=True):
-    """Tests of labels and of the node's name, all of which must hold; without any, no node matches."""
+    """Tests of labels and of the node's name, all of which must hold; without any, no node matches.
+
+    ``broken``: one of the tests cannot be read, so no node matches; what the tests say is kept as it was written.
+    """
 
     labels: tuple[Requirement, ...] = ()
     names: tuple[Requirement, ...] = ()
+    broken: bool = False
 
 
 def node_term(term: NodeSelectorTerm) -> NodeTerm:
     """The hashable form; SelectorError names what is wrong with a term."""
     compile_term(term)
-    return NodeTerm(
-        tuple(_requirement(requirement) for requirement in term.match_expressions),
-        tuple(_requirement(requirement) for requirement in term.match_fields),
-    )
+    return _term(term, broken=False)
 
 
 def node_terms(selector: NodeSelector) -> tuple[NodeTerm, ...]:
-    """The terms of which one must hold; SelectorError names what is wrong with one."""
-    return tuple(node_term(term) for term in selector.node_selector_terms)
+    """The terms of which one must hold. One that cannot be read matches nothing and leaves the others as they are."""
+    return tuple(_lenient(term) for term in selector.node_selector_terms)
 
 
 def terms_mask(terms: tuple[NodeTerm, ...], window: Window) -> Bools:
@@ -47,7 +48,7 @@ def terms_mask(terms: tuple[NodeTerm, ...], window: Window) -> Bools:
 
 def term_mask(term: NodeTerm, window: Window) -> Bools:
     """True where every test of the term holds."""
-    if not term.labels and not term.names:
+    if term.broken or not (term.labels or term.names):
         return np.zeros(window.size, dtype=np.bool_)
     ok: Bools = np.ones(window.size, dtype=np.bool_)
     for requirement in term.labels:
@@ -74,6 +75,21 @@ def label_mask(requirement: Requirement, window: Window) -> Bools:
     if operator in ("Gt", "Lt"):
         return _compare(column, operator, values)[codes]
     raise ValueError(f"node selector: key {key!r}: unknown operator {operator!r}")
+
+
+def _lenient(term: NodeSelectorTerm) -> NodeTerm:
+    try:
+        return node_term(term)
+    except SelectorError:
+        return _term(term, broken=True)
+
+
+def _term(term: NodeSelectorTerm, *, broken: bool) -> NodeTerm:
+    return NodeTerm(
+        tuple(_requirement(requirement) for requirement in term.match_expressions),
+        tuple(_requirement(requirement) for requirement in term.match_fields),
+        broken,
+    )
 
 
 def _requirement(requirement: NodeSelectorRequirement) -> Requirement:

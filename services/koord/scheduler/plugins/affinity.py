@@ -9,6 +9,7 @@ from koord.columns.matrix import Bools, Floats
 from koord.kube import pods as kube
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.nodeterms import (
+    NAME_FIELD,
     NodeTerm,
     Requirement,
     label_mask,
@@ -88,8 +89,8 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
         names: frozenset[str] = frozenset()
         for term in terms.required:
             of_term: frozenset[str] | None = None
-            for _, operator, values in term.names:
-                if operator == "In":
+            for key, operator, values in term.names:
+                if key == NAME_FIELD and operator == "In":
                     of_term = frozenset(values) if of_term is None else of_term & frozenset(values)
             if of_term is None:
                 return None
@@ -167,7 +168,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
 
 
 def _required(affinity: kube.NodeAffinity) -> tuple[NodeTerm, ...] | None:
-    """SelectorError names what is wrong with a term."""
+    """As upstream: a term that cannot be read matches no node, and the others count."""
     if affinity.required is None:
         return None
     return node_terms(affinity.required)

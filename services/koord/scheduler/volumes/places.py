@@ -12,7 +12,7 @@ import numpy as np
 from koord.columns.matrix import Bools, Ints
 from koord.kube.pods import NodeSelector
 from koord.scheduler.engine.cluster import Cluster
-from koord.scheduler.engine.nodeterms import NodeTerm, node_terms, terms_mask
+from koord.scheduler.engine.nodeterms import NodeTerm, node_term, node_terms, terms_mask
 from koord.scheduler.engine.window import Window
 
 Places = tuple[NodeTerm, ...] | None
@@ -23,15 +23,19 @@ NOTHING = np.iinfo(np.int64).max
 
 
 def places(selector: NodeSelector | None) -> Places:
-    """Where a volume with this node affinity can be reached; SelectorError names what is wrong with it.
+    """Where a volume with this node affinity can be reached.
 
-    As in Kubernetes it is tested on labels alone: a test of ``metadata.name`` sees an empty name.
+    As in Kubernetes it is tested on labels alone: a test of ``metadata.name`` sees an empty name. A term that cannot be
+    read matches no node; SelectorError names what is wrong if there is no other.
     """
     if selector is None:
         return None
     found = []
-    for term in node_terms(selector):
-        if any(operator == "In" for _, operator, _ in term.names):
+    terms = node_terms(selector)
+    if terms and all(term.broken for term in terms):
+        node_term(selector.node_selector_terms[0])
+    for term in terms:
+        if term.broken or any(operator == "In" for _, operator, _ in term.names):
             continue
         if term.names and not term.labels:
             return None
