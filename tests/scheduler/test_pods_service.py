@@ -85,7 +85,7 @@ async def test_replicas_do_not_put_pods_together_that_repel_each_other(
             await world.node(f"n{number}", labels={HOSTNAME: f"n{number}"})
         await world.listed()
         async with scheduler(nats_url, redis_url, cluster, FAST) as one, scheduler(nats_url, redis_url, cluster, FAST):
-            await until(lambda: one._share.replicas == 2, "they know of each other")
+            await until(lambda: one._replicas.share.replicas == 2, "they know of each other")
             for number in range(24):
                 await world.pod(f"p{number}", labels={"app": "web"}, affinity=_far())
             await until(lambda: len(world.bound) == 24, "all bound")
@@ -101,7 +101,7 @@ async def test_replicas_do_not_give_a_host_port_away_twice(nats_url: str, redis_
             scheduler(nats_url, redis_url, cluster, FAST) as one,
             scheduler(nats_url, redis_url, cluster, FAST) as two,
         ):
-            await until(lambda: one._share.replicas == two._share.replicas == 2, "they know of each other")
+            await until(lambda: one._replicas.share.replicas == two._share.replicas == 2, "they know of each other")
             for service in (one, two):  # each believes that all pods are its own, as for moments when one comes
                 service._replicas.share.set_members([])
             for number in range(12):
