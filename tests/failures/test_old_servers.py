@@ -43,10 +43,12 @@ async def test_one_scheduler_binds_and_another_follows_it(old: Bed, monkeypatch:
         async with old.scheduling() as first:
 
             async def one_stands_by() -> bool:
-                return [service._share.mine("default/any") for service in (first, second)].count(True) == 1
+                return [service._replicas.share.mine("default/any") for service in (first, second)].count(True) == 1
 
             await until(one_stands_by, "one of the two stands by")
-            binds, stands_by = sorted((first, second), key=lambda service: not service._share.mine("default/any"))
+            binds, stands_by = sorted(
+                (first, second), key=lambda service: not service._replicas.share.mine("default/any")
+            )
             names = [f"a{number}" for number in range(6)]
             for name in names:
                 await old.pod(name)
@@ -64,7 +66,7 @@ async def test_one_scheduler_binds_and_another_follows_it(old: Bed, monkeypatch:
 
 def _has_the_keys(service: Any) -> Callable[[], Awaitable[bool]]:
     async def check() -> bool:
-        return bool(service._share.mine("default/any"))
+        return bool(service._replicas.share.mine("default/any"))
 
     return check
 

@@ -101,7 +101,9 @@ async def test_replicas_do_not_give_a_host_port_away_twice(nats_url: str, redis_
             scheduler(nats_url, redis_url, cluster, FAST) as one,
             scheduler(nats_url, redis_url, cluster, FAST) as two,
         ):
-            await until(lambda: one._replicas.share.replicas == two._share.replicas == 2, "they know of each other")
+            await until(
+                lambda: one._replicas.share.replicas == two._replicas.share.replicas == 2, "they know of each other"
+            )
             for service in (one, two):  # each believes that all pods are its own, as for moments when one comes
                 service._replicas.share.set_members([])
             for number in range(12):

@@ -288,10 +288,12 @@ async def test_replicas_do_not_give_a_claim_for_one_pod_to_two(nats_url: str, re
             scheduler(nats_url, redis_url, cluster, FAST) as one,
             scheduler(nats_url, redis_url, cluster, FAST) as two,
         ):
-            await until(lambda: one._share.replicas == two._share.replicas == 2, "they know of each other")
+            await until(
+                lambda: one._replicas.share.replicas == two._replicas.share.replicas == 2, "they know of each other"
+            )
             # For a moment each has the pods of every other one: as when their views differ.
-            one._share.mine = lambda key: True  # type: ignore[method-assign]
-            two._share.mine = lambda key: True  # type: ignore[method-assign]
+            one._replicas.share.mine = lambda key: True  # type: ignore[method-assign]
+            two._replicas.share.mine = lambda key: True  # type: ignore[method-assign]
             for number in range(6):
                 for twin in "ab":
                     await world.claiming_pod(f"{twin}{number}", f"data{number}", cpu="100m", memory="1Mi")
