@@ -26,8 +26,8 @@ an answer for a row must therefore not depend on which other rows are in the win
 :class:`AssignPlugin` of pods that have a node, :class:`WatchPlugin` of other objects; :meth:`Plugin.attach` hands it
 the cluster, of which it takes columns and which it tells the rows that it changed.
 
-The points themselves are in ``choosing``, ``keeping`` and ``following``, what every plugin has in ``plugin``, and what
-the points speak of in ``subjects``, all of this package.
+The points themselves are in ``choosing``, ``keeping``, ``following`` and ``jobs``, what every plugin has in ``plugin``,
+and what the points speak of in ``subjects``, all of this package.
 
 A plugin that raises makes the pod unschedulable with the plugin's name in the message; the loop goes on.
 """
@@ -48,6 +48,12 @@ from koord.scheduler.framework.following import (
     ReservePlugin,
     StandBy,
     Write,
+)
+from koord.scheduler.framework.jobs import (
+    JobPlan,
+    NextPodPlugin,
+    PlanPlugin,
+    ResizePlugin,
 )
 from koord.scheduler.framework.keeping import (
     AssignPlugin,
@@ -74,8 +80,11 @@ __all__ = [
     "AssignPlugin",
     "AssignedPod",
     "FilterPlugin",
+    "JobPlan",
     "Locality",
+    "NextPodPlugin",
     "NodePlugin",
+    "PlanPlugin",
     "Plugin",
     "PluginError",
     "PodRef",
@@ -88,6 +97,7 @@ __all__ = [
     "PreferPlugin",
     "Reason",
     "ReservePlugin",
+    "ResizePlugin",
     "ScorePlugin",
     "StandBy",
     "Template",

@@ -7,6 +7,7 @@ from koord.scheduler.framework.contract import (
     AssignPlugin,
     FilterPlugin,
     NodePlugin,
+    PlanPlugin,
     Plugin,
     PostFilterPlugin,
     PreEnqueuePlugin,
@@ -81,6 +82,7 @@ class Profile:
         self.watching = tuple(plugin for plugin in self.plugins if isinstance(plugin, WatchPlugin))
         ways_out = [each for each in self.plugins if isinstance(each, PostFilterPlugin)]
         self.post_filters = self._at("postFilter", ways_out)
+        self.planner = next((each for each in self.plugins if isinstance(each, PlanPlugin)), None)
         self.reserving = self._reserving([each for each in self.plugins if isinstance(each, ReservePlugin)])
         self.node_keys = tuple(sorted({key for plugin in self.noding for key in plugin.node_keys}))
         self.pod_keys = tuple(sorted({key for plugin in self.plugins for key in plugin.pod_keys}))
