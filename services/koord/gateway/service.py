@@ -21,7 +21,6 @@ from koord.gateway.reflector import Reflector
 from koord.gateway.session import Session
 from koord.gateway.settings import GatewaySettings
 from koord.gateway.webhookserver import WebhookServer, check_reachable, withdraw_leftover
-from koord.kube.resources import WATCHED
 from koord.runtime.ending import end
 from koord.runtime.host import Host
 from koord.runtime.service import ServiceSpec
@@ -40,7 +39,7 @@ class Gateway:
         self._lead: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._foreign: ForeignBindings | None = None
-        host.ready.require("api", *(resource.token for resource in WATCHED))
+        host.ready.require("api", *(resource.token for resource in settings.watched))
 
     async def start(self) -> None:
         """Load the credentials and begin to stand for election. AccessError if the kubeconfig cannot be used."""
@@ -83,7 +82,12 @@ class Gateway:
         try:
             async with aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=True) as http:
                 following = Following(
-                    self._host.bus, access, http, on_state=self._on_state, may_publish=lambda: election.held
+                    self._host.bus,
+                    access,
+                    http,
+                    resources=settings.watched,
+                    on_state=self._on_state,
+                    may_publish=lambda: election.held,
                 )
                 host = self._host
                 hooks = await self._hooks(api)

@@ -1,10 +1,14 @@
 """Settings of the gateway (section ``gateway``)."""
 
+import re
 from typing import Literal
 
 import msgspec
 
 from koord.gateway.election import MARGIN_S
+from koord.kube.resources import WATCHED, Resource
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -17,7 +21,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ``foreign_bindings``: ``observe`` what other schedulers bind, or ``claim`` it in the ledger before it is bound, for
     which the API server asks this process at ``webhook_host`` (``webhook_port`` 0: a free one); with ``require``
     nothing is bound that could not be claimed, be it because koord does not answer; but in ``spared_namespaces`` and
-    in ``lease_namespace``: what koord and the nodes need to come back.
+    in ``lease_namespace``: what koord and the nodes need to come back. ``also_watch``: kinds that third-party plugins
+    read; the gateway's role must allow to list and watch them.
     """
 
     connections: int = 64
@@ -35,6 +40,12 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     spared_namespaces: tuple[str, ...] = ("kube-system",)
     webhook_host: str = "127.0.0.1"
     webhook_port: int = 0
+    also_watch: tuple[Resource, ...] = ()
+
+    @property
+    def watched(self) -> tuple[Resource, ...]:
+        """All kinds that are listed and watched."""
+        return (*WATCHED, *self.also_watch)
 
     def __post_init__(self) -> None:
         for name in ("connections", "concurrency", "backlog"):
@@ -58,5 +69,15 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError("lease_namespace, lease_name: must not be empty")
         if not 0 <= self.webhook_port < 65536:
             raise ValueError(f"webhook_port: {self.webhook_port} is not in 0..65535")
+        tokens = {resource.token for resource in WATCHED}
+        for index, resource in enumerate(self.also_watch):
+            for field in ("version", "plural", "kind"):
+                if not getattr(resource, field):
+                    raise ValueError(f"also_watch[{index}].{field}: must not be empty")
+            if not all(_NAME.fullmatch(part) for part in (resource.group or "core", resource.version, resource.plural)):
+                raise ValueError(f"also_watch[{index}]: {resource.path()}: group, version and plural are DNS names")
+            if resource.token in tokens:
+                raise ValueError(f"also_watch[{index}]: {resource.plural}.{resource.group} is watched already")
+            tokens.add(resource.token)
         if self.foreign_bindings != "observe" and not self.webhook_host:
             raise ValueError(f"webhook_host: must be named, for foreign_bindings is {self.foreign_bindings}")

@@ -44,12 +44,21 @@ class ClusterEvent(enum.Enum):
     CSI_CAPACITY_ADD = "CSIStorageCapacityAdd"
     CSI_CAPACITY_UPDATE = "CSIStorageCapacityUpdate"
     VOLUME_ATTACHMENT_DELETE = "VolumeAttachmentDelete"
+    RESOURCE_CLAIM_ADD = "ResourceClaimAdd"
+    RESOURCE_CLAIM_UPDATE = "ResourceClaimUpdate"
+    RESOURCE_CLAIM_DELETE = "ResourceClaimDelete"
+    RESOURCE_SLICE_ADD = "ResourceSliceAdd"
+    RESOURCE_SLICE_UPDATE = "ResourceSliceUpdate"
+    DEVICE_CLASS_ADD = "DeviceClassAdd"
+    DEVICE_CLASS_UPDATE = "DeviceClassUpdate"
     NODE_METRIC_ADD = "nodemetrics.v1alpha1.slo.koordinator.shAdd"
     NODE_METRIC_UPDATE = "nodemetrics.v1alpha1.slo.koordinator.shUpdate"
     NODE_METRIC_DELETE = "nodemetrics.v1alpha1.slo.koordinator.shDelete"
     NODE_TOPOLOGY_ADD = "noderesourcetopologies.v1alpha1.topology.node.k8s.ioAdd"
     NODE_TOPOLOGY_UPDATE = "noderesourcetopologies.v1alpha1.topology.node.k8s.ioUpdate"
     NODE_TOPOLOGY_DELETE = "noderesourcetopologies.v1alpha1.topology.node.k8s.ioDelete"
+    PLUGIN_OBJECT = "PluginObjectChange"
+    """An object of a kind that only a third party's plugin watches, which its type tells."""
 
 
 NODE_EVENTS = frozenset(

@@ -12,8 +12,9 @@ from typing import Any
 
 from koord.scheduler.config.errors import ConfigError, Problem
 from koord.scheduler.config.model import POINTS, Point, ProfileConfig, SchedulerConfiguration
-from koord.scheduler.config.registry import KINDS, refused
+from koord.scheduler.config.registry import KINDS
 from koord.scheduler.config.shipped import shipped
+from koord.scheduler.config.text import child
 from koord.scheduler.framework.contract import (
     FilterPlugin,
     Plugin,
@@ -76,7 +77,7 @@ def default_profile(
     for name in config.plugins:
         if name in factories and name not in disabled:
             made[name] = factories[name](config)
-    third = [load(name, settings) for name, settings in (extra or {}).items()]
+    third = [_extra(name, settings) for name, settings in (extra or {}).items()]
     return _profile(config, made, third, disabled=disabled, weights=weights or {}, scheduler_name=scheduler_name)
 
 
@@ -86,10 +87,10 @@ def configured_profiles(
     """The profiles of a configuration by their scheduler's name, in its order.
 
     Plugins with equal arguments are one for all profiles that have them; what is not built is left out. ConfigError
-    names webhooks, and every plugin of which there is one but whose arguments differ.
+    names every plugin of which there is one but whose arguments differ.
     """
     third_party = installed()
-    problems = [*refused(configuration), *_differing(configuration)]
+    problems = _differing(configuration)
     if problems:
         raise ConfigError(problems)
     made: list[tuple[str, Any, Plugin]] = [
@@ -130,7 +131,8 @@ def installed() -> dict[str, EntryPoint]:
 
 
 def load(name: str, settings: Mapping[str, Any]) -> Plugin:
-    """A third-party plugin by the name of its entry point; ProfileError names what is wrong."""
+    """A third-party plugin by the name of its entry point; ProfileError names what is wrong, ConfigError of its
+    arguments what is wrong with them, by path."""
     found: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=GROUP)}
     point = found.get(name)
     if point is None:
@@ -138,11 +140,21 @@ def load(name: str, settings: Mapping[str, Any]) -> Plugin:
     try:
         factory: Callable[[Mapping[str, Any]], Plugin] = point.load()
         plugin = factory(settings)
+    except ConfigError:
+        raise
     except Exception as error:
         raise ProfileError(f"plugins.extra: {name}: {type(error).__name__}: {error}") from error
     if not isinstance(plugin, Plugin):
         raise ProfileError(f"plugins.extra: {name}: {type(plugin).__name__} is not a Plugin")
     return plugin
+
+
+def _extra(name: str, settings: Mapping[str, Any]) -> Plugin:
+    try:
+        return load(name, settings)
+    except ConfigError as error:
+        below = "; ".join(str(Problem(child(name, problem.path), problem.text)) for problem in error.problems)
+        raise ProfileError(f"plugins.extra.{below}") from error
 
 
 def _made(name: str, config: ProfileConfig, index: int) -> Plugin:
@@ -154,6 +166,9 @@ def _made(name: str, config: ProfileConfig, index: int) -> Plugin:
         if plugin.name != name:
             raise ProfileError(f"calls itself {plugin.name}: a configuration names a plugin by its entry point")
         return plugin
+    except ConfigError as error:
+        path = f"profiles[{index}].pluginConfig[{name}].args"
+        raise ConfigError([Problem(child(path, each.path), each.text) for each in error.problems]) from error
     except ValueError as error:
         raise ConfigError([Problem(f"profiles[{index}].pluginConfig[{name}]", str(error))]) from error
 
