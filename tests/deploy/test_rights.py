@@ -21,6 +21,7 @@ from koord.kube.resources import (
     QUEUES,
     RAYCLUSTERS,
     RAYJOBS,
+    RESOURCE_CLAIMS,
     SCHEDULE_EXPLANATIONS,
     TFJOBS,
     WATCHED,
@@ -32,11 +33,12 @@ JOB_KINDS = (JOBS, TFJOBS, PYTORCHJOBS, RAYJOBS, RAYCLUSTERS)
 STATUS_PATCHED = {
     ("scheduler", PODS.token),
     ("scheduler", SCHEDULE_EXPLANATIONS.token),
+    ("scheduler", RESOURCE_CLAIMS.token),
     ("manager", NODE_METRICS.token),
     *(("queue", one.token) for one in (QUEUES, QUEUE_UNITS, *JOB_KINDS)),
 }
-"""Whose status who patches: the queue service that of jobs, queues and units, the scheduler that of pods and of
-ScheduleExplanations, the manager that of NodeMetrics."""
+"""Whose status who patches: the queue service that of jobs, queues and units, the scheduler that of pods, of
+ScheduleExplanations and of ResourceClaims, the manager that of NodeMetrics."""
 
 WEBHOOKS = ("admissionregistration.k8s.io", "validatingwebhookconfigurations")
 
@@ -73,6 +75,8 @@ def needed() -> Rights:
                 need(resource, kind)
             if kind == "patch" and (service, token) in STATUS_PATCHED:
                 need(resource, "patch", "status")
+            if kind == "patch" and resource is RESOURCE_CLAIMS:
+                need(resource, "patch", "binding")
             # The object is read when an outcome is in doubt.
             need(resource, "get")
     # A bind or an admission of which nobody knows the outcome is settled by a changed annotation.
@@ -131,5 +135,5 @@ def test_who_has_a_status_of_its_own() -> None:
         for version in one["spec"]["versions"]
         if "status" in version.get("subresources", {})
     }
-    patched = {BY_TOKEN[token] for _, token in STATUS_PATCHED} - {PODS, JOBS}
+    patched = {BY_TOKEN[token] for _, token in STATUS_PATCHED} - {PODS, JOBS, RESOURCE_CLAIMS}
     assert {(one.group, one.plural) for one in patched} <= has

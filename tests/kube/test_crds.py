@@ -34,6 +34,7 @@ def test_every_custom_resource_has_one() -> None:
         "coordination.k8s.io",
         "scheduling.k8s.io",
         "storage.k8s.io",
+        "resource.k8s.io",
         "apiextensions.k8s.io",
     }
     assert {resource.kind for resource in CUSTOM} == {

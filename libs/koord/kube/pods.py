@@ -228,6 +228,19 @@ class SchedulingGate(View, frozen=True):
     name: str = ""
 
 
+class PodResourceClaim(View, frozen=True):
+    """A claim on devices that the pod uses: by its name, or one that is made for the pod of a template.
+
+    Who reads pods for scheduling puts in the place of a template which claim was made of it and (``pod_uid``) for whom;
+    no claim's name then means that none was made yet.
+    """
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+    pod_uid: str = msgspec.field(name="podUID", default="")
+
+
 class PodSpec(View, frozen=True):
     """What a pod wants."""
 
@@ -246,6 +259,7 @@ class PodSpec(View, frozen=True):
     overhead: ResourceList = {}
     resources: ResourceRequirements | None = None
     scheduling_gates: list[SchedulingGate] = []
+    resource_claims: list[PodResourceClaim] = []
     termination_grace_period_seconds: int | None = None
     restart_policy: str = ""
     host_network: bool = False

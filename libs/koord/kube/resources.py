@@ -73,6 +73,11 @@ STORAGE = (
     VOLUME_ATTACHMENTS,
 )
 """What placing pods with volumes reads."""
+DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
+RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
+DYNAMIC_RESOURCES = (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS)
+"""What giving devices to pods reads; a server before 1.34 does not have them."""
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 
 ALL: tuple[Resource, ...] = (
@@ -98,6 +103,7 @@ ALL: tuple[Resource, ...] = (
     NODE_RESOURCE_TOPOLOGIES,
     SCHEDULE_EXPLANATIONS,
     *STORAGE,
+    *DYNAMIC_RESOURCES,
     CRDS,
 )
 
@@ -124,5 +130,6 @@ WATCHED: tuple[Resource, ...] = (
     NODE_RESOURCE_TOPOLOGIES,
     SCHEDULE_EXPLANATIONS,
     *STORAGE,
+    *DYNAMIC_RESOURCES,
 )
 """What the gateway lists and watches by default. Events are written, never watched; Leases and CRDs neither."""

@@ -26,6 +26,7 @@ from koord.kube.resources import (
     QUEUES,
     RAYCLUSTERS,
     RAYJOBS,
+    RESOURCE_CLAIMS,
     SCHEDULE_EXPLANATIONS,
     TFJOBS,
     Resource,
@@ -41,7 +42,7 @@ def _tokens(*resources: Resource) -> frozenset[str]:
 ALLOWED: Mapping[tuple[str, str], frozenset[str]] = {
     ("scheduler", "bind"): _tokens(PODS),
     ("scheduler", "patch"): _tokens(
-        PODS, POD_GROUPS, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, SCHEDULE_EXPLANATIONS
+        PODS, POD_GROUPS, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_CLAIMS, SCHEDULE_EXPLANATIONS
     ),
     ("scheduler", "evict"): _tokens(PODS),
     ("scheduler", "delete"): _tokens(PODS, SCHEDULE_EXPLANATIONS),

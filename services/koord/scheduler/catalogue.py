@@ -206,7 +206,9 @@ class Catalogue:
 def _ref(view: PodView) -> PodRef:
     meta = view.metadata
     gates = tuple([gate.name for gate in view.spec.scheduling_gates]) if view.spec.scheduling_gates else ()
-    return PodRef(meta.uid, meta.namespace, meta.name, meta.labels, meta.annotations, gates)
+    shape = view.shape
+    claims = tuple(shape.spec.resource_claims) if shape is not None and shape.claims else ()
+    return PodRef(meta.uid, meta.namespace, meta.name, meta.labels, meta.annotations, gates, claims)
 
 
 def _completed(spec: PodSpec, priority: int, preemption: str, images: tuple[str, ...]) -> PodSpec:

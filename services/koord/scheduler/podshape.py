@@ -20,9 +20,10 @@ _FIELDS = (
     b"overhead",
     b"resources",
     b"topologySpreadConstraints",
+    b"resourceClaims",
 )
 _LISTS = (b"containers", b"initContainers", b"volumes")
-Parts = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, str]
+Parts = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, str]
 """Values of the fields above as JSON, items of the lists, and what the pod's ``replace-resources`` annotation says."""
 
 
@@ -94,9 +95,14 @@ class PodShape:
         return self._spec
 
     @property
+    def claims(self) -> bool:
+        """Whether its pods have claims on devices."""
+        return bool(self.parts[6])
+
+    @property
     def replace(self) -> str:
         """The pod's ``replace-resources`` annotation."""
-        return self.parts[9]
+        return self.parts[10]
 
 
 _shapes: WeakValueDictionary[Hashable, PodShape] = WeakValueDictionary()
@@ -112,7 +118,7 @@ def shape_of(parts: Parts) -> PodShape:
 
 def _assemble(parts: Parts) -> bytes:
     """One JSON object out of the parts that are there."""
-    values: tuple[bytes, ...] = parts[:9]
+    values: tuple[bytes, ...] = parts[:10]
     fields = [b'"%s":%s' % (name, part) for name, part in zip(_FIELDS, values, strict=False) if part]
     fields += [b'"%s":[%s]' % (name, items) for name, items in zip(_LISTS, values[len(_FIELDS) :], strict=True)]
     return b"{%s}" % b",".join(fields)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from koord.kube.meta import parse_time
-from koord.kube.pods import SchedulingGate
+from koord.kube.pods import PodResourceClaim, SchedulingGate
 from koord.kube.protocol.scheduler import REPLACE_RESOURCES
 from koord.scheduler.podshape import PodShape, PodShapeError, shape_of, split_name
 
@@ -86,6 +86,31 @@ def _volumes(items: list[_Volume], pod: str, uid: str) -> bytes:
     return b",".join(texts)
 
 
+class _Claim(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class _ClaimStatus(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+def _claims(items: list[_Claim], made: list[_ClaimStatus], uid: str) -> bytes:
+    """A template becomes the claim that was made of it; one of which none is needed is left out."""
+    known = {status.name: status.resource_claim_name for status in made}
+    shown: list[PodResourceClaim] = []
+    for item in items:
+        if item.resource_claim_name is not None or item.resource_claim_template_name is None:
+            shown.append(PodResourceClaim(name=item.name, resource_claim_name=item.resource_claim_name))
+        elif item.name not in known:
+            shown.append(PodResourceClaim(name=item.name, pod_uid=uid))
+        elif (claim := known[item.name]) is not None:
+            shown.append(PodResourceClaim(name=item.name, resource_claim_name=claim, pod_uid=uid))
+    return msgspec.json.encode(shown) if shown else b""
+
+
 class _Spec(msgspec.Struct, gc=False, rename="camel"):
     node_name: str = ""
     scheduler_name: str = ""
@@ -101,6 +126,7 @@ class _Spec(msgspec.Struct, gc=False, rename="camel"):
     containers: list[_Container] = []
     init_containers: list[_Container] = []
     volumes: list[_Volume] = []
+    resource_claims: list[_Claim] = []
 
 
 class _Condition(msgspec.Struct, gc=False, rename="camel"):
@@ -116,6 +142,7 @@ class _Status(msgspec.Struct, gc=False, rename="camel"):
     conditions: list[_Condition] = []
     start_time: str | None = None
     nominated_node_name: str = ""
+    resource_claim_statuses: list[_ClaimStatus] = []
 
 
 class _Owner(msgspec.Struct, gc=False, frozen=True):
@@ -160,6 +187,9 @@ class PodView(msgspec.Struct, rename="camel"):
                 bytes(spec.overhead),
                 bytes(spec.resources),
                 constraints,
+                _claims(spec.resource_claims, self.status.resource_claim_statuses, meta.uid)
+                if spec.resource_claims
+                else b"",
                 _containers(spec.containers),
                 _containers(spec.init_containers) if spec.init_containers else b"",
                 _volumes(spec.volumes, meta.name, meta.uid) if spec.volumes else b"",
@@ -174,6 +204,7 @@ class PodView(msgspec.Struct, rename="camel"):
         spec.topology_spread_constraints = _ABSENT
         spec.containers = spec.init_containers = []
         spec.volumes = []
+        spec.resource_claims = []
         if self.status.conditions:
             self.status.conditions = [c for c in self.status.conditions if c.type in _KEPT]
 

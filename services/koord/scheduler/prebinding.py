@@ -6,7 +6,7 @@ fails their room goes back.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -15,7 +15,7 @@ from koord.bus.errors import BusError
 from koord.contracts.decisions import ObjectRef, Patch
 from koord.contracts.results import Result
 from koord.scheduler.flights import Flight, Flights, open_members
-from koord.scheduler.framework.contract import PluginError, PreBindPlugin, Write
+from koord.scheduler.framework.contract import PluginError, PreBind, PreBindPlugin, Write
 from koord.scheduler.framework.profile import Profile
 from koord.telemetry.logs import Logger
 
@@ -33,6 +33,7 @@ class _Entry(msgspec.Struct, eq=False):
     published: float
     culprit: str
     failure: str = ""
+    written: int = 0
 
 
 class Prebinding:
@@ -89,10 +90,7 @@ class Prebinding:
         entry = _Entry(flight, waiting, {}, deadline, now, culprit, failure)
         self._entries[flight.claim] = entry
         if not failure:
-            for number, write in enumerate(writes):
-                decision = _patch(f"{flight.claim}-prebind-{number}", write)
-                entry.writes[decision.id] = decision
-                self._of_decision[decision.id] = entry
+            self._write(entry, writes)
             self._publish(entry, now)
         return False
 
@@ -105,7 +103,7 @@ class Prebinding:
             if self._flights.of_claim(claim) is not entry.flight or entry.flight.bind is not None:
                 self._drop(entry)
                 continue
-            failure = entry.failure or self._judge(entry)
+            failure = entry.failure or self._judge(entry, now)
             if not failure and entry.waiting:
                 if now >= entry.deadline:
                     failure = _text(entry.culprit, "not done in time")
@@ -129,7 +127,14 @@ class Prebinding:
             entry.failure = _text(entry.culprit, f"{result.outcome}: {result.reason}")
         return True
 
-    def _judge(self, entry: _Entry) -> str:
+    def _write(self, entry: _Entry, writes: Iterable[Write]) -> None:
+        for write in writes:
+            decision = patch_of(f"{entry.flight.claim}-prebind-{entry.written}", write)
+            entry.written += 1
+            entry.writes[decision.id] = decision
+            self._of_decision[decision.id] = entry
+
+    def _judge(self, entry: _Entry, now: float) -> str:
         """Ask about those that wait; members that went in the meantime need nothing any more."""
         left: list[tuple[PreBindPlugin, str]] = []
         for plugin, uid in entry.waiting:
@@ -141,7 +146,11 @@ class Prebinding:
                 return str(PluginError(plugin.name, "PreBind", error))
             if isinstance(answer, str):
                 return _text(plugin.name, answer)
-            if not answer:
+            if isinstance(answer, PreBind):
+                self._write(entry, answer.writes)
+                entry.deadline = max(entry.deadline, now + answer.timeout_s)
+                self._publish(entry, now)
+            if answer is not True:
                 left.append((plugin, uid))
         entry.waiting = left
         return ""
@@ -178,9 +187,10 @@ class Prebinding:
         return found[1]
 
 
-def _patch(id_: str, write: Write) -> Patch:
+def patch_of(id_: str, write: Write) -> Patch:
+    """The decision that asks for a write of a plugin."""
     target = ObjectRef(write.resource.token, write.namespace, write.name, write.uid, write.resource_version)
-    return Patch(id_, target, write.body, lane="bind")
+    return Patch(id_, target, write.body, subresource=write.subresource, lane="bind")
 
 
 def _text(plugin: str, why: str) -> str:

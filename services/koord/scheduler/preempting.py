@@ -27,8 +27,10 @@ from koord.scheduler import metrics
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, Placed, PodInfo
 from koord.scheduler.framework.contract import AssignedPod, PluginError, PostFilterPlugin, Preempt, StandBy
+from koord.scheduler.framework.following import Release
 from koord.scheduler.notices import Notices
 from koord.scheduler.outgoing import Outgoing
+from koord.scheduler.prebinding import patch_of
 from koord.scheduler.preemption.search import fits_unmasked
 from koord.telemetry.logs import Logger
 
@@ -109,6 +111,9 @@ class Preempting:
                 return msgspec.structs.replace(diagnosis, message=str(failed), error=True)
             if isinstance(found, Preempt):
                 return await self._preempt(pod, plugin, found, diagnosis, now)
+            if isinstance(found, Release):
+                self._outgoing.add([patch_of(self._id("release"), each) for each in found.writes])
+                return _with(diagnosis, ", ".join([*texts, found.text]))
             if isinstance(found, StandBy):
                 texts.append(found.text)
                 stays = True

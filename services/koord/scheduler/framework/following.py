@@ -47,6 +47,16 @@ class ReservePlugin(Plugin):
         microsecond. False: ``reserve`` is not called, and equal pods are placed in runs."""
         return True
 
+    def looks_ahead(self, terms: Terms) -> bool:
+        """Whether equal pods may be placed in runs although each is given something.
+
+        The plugin's Filter and Score answer then, in a window with ``counts``, as if each row had given so many more
+        pods of the class what ``reserve`` would have given them one after the other. And ``reserve`` looks at nothing
+        but the plugin's own books: the pods of a run are given their things in their order before any of them counts in
+        the cluster's columns or is told as ``assigned``.
+        """
+        return False
+
     @abc.abstractmethod
     def reserve(self, pod: PodRef, terms: Terms, row: int) -> Allocation | str:
         """Give the pod what it needs on that row and remember it; a text: why that is not possible (the next best row
@@ -62,7 +72,8 @@ class ReservePlugin(Plugin):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """A JSON merge patch of one object; ``uid`` and ``resource_version``, where set, are preconditions."""
+    """A JSON merge patch of one object, or of its ``subresource``; ``uid`` and ``resource_version``, where set, are
+    preconditions."""
 
     resource: Resource
     namespace: str
@@ -70,6 +81,7 @@ class Write(msgspec.Struct, frozen=True):
     body: bytes
     uid: str = ""
     resource_version: str = ""
+    subresource: str = ""
 
 
 class PreBind(msgspec.Struct, frozen=True):
@@ -90,8 +102,10 @@ class PreBindPlugin(Plugin):
         """Asked once the pod's claim was accepted; None: it can be bound at once; a text: why it cannot be bound."""
 
     @abc.abstractmethod
-    def prebound(self, uid: str) -> bool | str:
+    def prebound(self, uid: str) -> "bool | str | PreBind":
         """Whether the pod can be bound now (it is not asked again then); a text: why it never will be.
+
+        A PreBind: more writes, which had to wait for the earlier ones, and the time it may take from now on.
 
         Asked each second, and when an object that the plugin watches changed, from when ``prebind`` wanted to wait.
         """
@@ -113,11 +127,20 @@ class StandBy(msgspec.Struct, frozen=True):
     text: str
 
 
+class Release(msgspec.Struct, frozen=True):
+    """Something that keeps the pod from every node is to be given back in the API; ``text`` says so."""
+
+    writes: tuple[Write, ...]
+    text: str
+
+
 class PostFilterPlugin(Plugin):
     """Looks for a way out when a pod fits nowhere. The plugins are asked in order until one has one."""
 
     @abc.abstractmethod
-    def post_filter(self, pod: "PodInfo", engine: "Engine", diagnosis: "Diagnosis") -> Preempt | StandBy | str | None:
+    def post_filter(
+        self, pod: "PodInfo", engine: "Engine", diagnosis: "Diagnosis"
+    ) -> Preempt | StandBy | Release | str | None:
         """What to do for the pod; a text: why nothing can be done, added to the pod's message; None: nothing to say.
 
         May take milliseconds. May take pods off the engine's books to see, and must leave them as they were.

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from koord.columns.matrix import Bools
-from koord.kube.pods import PodSpec
+from koord.kube.pods import PodResourceClaim, PodSpec
 from koord.scheduler.engine.resources import Footprint
 
 Locality = Literal["node", "usage", "cluster"]
@@ -44,6 +44,8 @@ class PodRef(NamedTuple):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     gates: tuple[str, ...] = ()
+    claims: tuple[PodResourceClaim, ...] = ()
+    """Claims on devices; templates are resolved to what was made of them."""
 
 
 class AssignedPod(msgspec.Struct, frozen=True, gc=False):
