@@ -126,6 +126,13 @@ class Books:
         except Exception as error:
             self.errors.append(PluginError(plugin.name, "Reserve", error))
 
+    def untell(self, plugin: AssignPlugin, pod: AssignedPod) -> None:
+        """Tell one plugin of a pod that has a node no longer."""
+        try:
+            plugin.unassigned(pod)
+        except Exception as error:
+            self.errors.append(PluginError(plugin.name, "Unreserve", error))
+
     def _retell(self, old: AssignedPod, pod: AssignedPod) -> None:
         slot = self.cluster.assign(pod.ref.uid, pod.footprint, pod.node)
         self._assigned[pod.ref.uid] = pod
@@ -144,10 +151,7 @@ class Books:
 
     def _untell(self, pod: AssignedPod) -> None:
         for plugin in self.keepers(pod.spec):
-            try:
-                plugin.unassigned(pod)
-            except Exception as error:
-                self.errors.append(PluginError(plugin.name, "Unreserve", error))
+            self.untell(plugin, pod)
 
     # Time and nodes -------------------------------------------------------------------------------------------------
 

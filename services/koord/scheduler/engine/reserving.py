@@ -1,29 +1,33 @@
 """What ReservePlugins gave to planned pods: cpus, devices, volumes. All of a pod's or nothing."""
 
 from collections import deque
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from koord.accounting.takes import Take
-from koord.scheduler.framework.contract import PluginError, PodRef, ReservePlugin, Terms
+from koord.scheduler.framework.contract import AssignedPod, PluginError, PodRef, ReservePlugin, Terms
 
 ReserveStep = tuple[ReservePlugin, Terms]
 
 
 class Refusal(NamedTuple):
-    """A plugin has nothing to give on a row that passed all filters."""
+    """A plugin has nothing to give on a row that passed all filters. ``resolvable``: taking pods away may help."""
 
     plugin: str
     text: str
     row: int
+    resolvable: bool = False
 
 
 class Given(NamedTuple):
     """What all plugins together gave a pod."""
 
-    annotations: dict[str, str]
+    annotations: Mapping[str, str]
     takes: tuple[Take, ...]
     slots: tuple[str, ...]
+
+
+NONE_GIVEN: Final = Given({}, (), ())
 
 
 class Reservations:
@@ -54,6 +58,35 @@ class Reservations:
             slots += allocation.slots
         self._givers[pod.uid] = tuple(asked)
         return Given(annotations, takes, slots)
+
+    def give_run(self, steps: Sequence[ReserveStep], pods: Sequence[AssignedPod], rows: Sequence[int]) -> list[Given]:
+        """Ask for many pods, the i-th on the i-th row, in their order; what the first of them got, until one got
+        nothing or a plugin raised."""
+        given: list[Given] = []
+        if len(steps) > 1:
+            for pod, row in zip(pods, rows, strict=True):
+                try:
+                    one = self.give(steps, pod.ref, row)
+                except PluginError:
+                    break  # it is asked again for this pod alone, and named then
+                if isinstance(one, Refusal):
+                    break
+                given.append(one)
+            return given
+        [(plugin, terms)] = steps
+        givers, reserve = (plugin,), plugin.reserve
+        for pod, row in zip(pods, rows, strict=True):
+            ref = pod.ref
+            try:
+                allocation = reserve(ref, terms, row)
+            except Exception:
+                allocation = ""  # as above
+            if isinstance(allocation, str):
+                self._undo(givers, ref.uid)
+                break
+            self._givers[ref.uid] = givers
+            given.append(Given(allocation.annotations, allocation.takes, allocation.slots))
+        return given
 
     def take_back(self, uid: str) -> None:
         """The pod is not to be bound after all."""

@@ -20,7 +20,7 @@ class Window:
     Plugins must not write to anything they get from a window.
     """
 
-    __slots__ = ("_allocatable", "_counts", "_per_pod", "_unlisted", "_usage", "cluster", "rows", "size")
+    __slots__ = ("_allocatable", "_per_pod", "_unlisted", "_usage", "cluster", "counts", "rows", "size")
 
     def __init__(
         self,
@@ -39,7 +39,8 @@ class Window:
         self._usage = usage
         self._allocatable = allocatable
         self._per_pod = per_pod
-        self._counts = counts
+        self.counts = counts
+        """Looking ahead: how many more pods of the class each row has; None: rows as they are."""
         self._unlisted = unlisted
 
     @classmethod
@@ -69,8 +70,8 @@ class Window:
         """A plugin's own column on each row; looking ahead, with what the further pods add to it."""
         values = column.data[self.rows]
         if self._per_pod is not None and column in self._per_pod:
-            assert self._counts is not None, "a window ahead has counts"
-            values = values + (self._counts * self._per_pod[column]).astype(column.data.dtype)
+            assert self.counts is not None, "a window ahead has counts"
+            values = values + (self.counts * self._per_pod[column]).astype(column.data.dtype)
         return values
 
     def natives(self, *, nonzero: bool) -> tuple[Floats, Floats] | None:
@@ -94,8 +95,8 @@ class Window:
     def unlisted(self, name: str) -> tuple[Floats, Floats]:
         """Free and allocatable amounts of a resource that has no column: zeros if no node offers it."""
         free, allocated = self.cluster.rare.columns(name, self.rows, self.size)
-        if self._unlisted and self._counts is not None:
-            free -= self._unlisted.get(name, 0) * self._counts
+        if self._unlisted and self.counts is not None:
+            free -= self._unlisted.get(name, 0) * self.counts
         return free, allocated
 
     def nonzero_free(self, which: int) -> Floats:
