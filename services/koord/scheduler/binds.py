@@ -18,6 +18,7 @@ from koord.scheduler.claiming import Claims
 from koord.scheduler.engine.placement import PodInfo
 from koord.scheduler.flights import Flight, Flights, open_members
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.jobs import metrics as jobs
 from koord.scheduler.monitor import Monitor
 from koord.scheduler.notices import Notices
 from koord.scheduler.podview import PodView
@@ -77,6 +78,11 @@ class Binds:
         for uid in flight.members:
             self._entered[uid] = (since, attempts)
         self.flights.add(flight)
+
+    def entered(self, uids: Iterable[str], since: float, attempts: int) -> None:
+        """Some members of a flight that is held came from another unit than the others."""
+        for uid in uids:
+            self._entered[uid] = (since, attempts)
 
     def wait_for_members(self, group: str, deadline: float) -> None:
         """A NonStrict gang group holds room; it gives up at ``deadline`` (the first one counts)."""
@@ -160,6 +166,8 @@ class Binds:
         if back:
             self._log.info("a bind was not done", claim=result.id, outcome=result.outcome, reason=result.reason)
             done = [member.uid for member in result.members if member.outcome == "done"]
+            if flight.job:
+                jobs.bound(len(done), len(back), result.outcome)
             self._tell_partly([pod.uid for pod in back], done, flight)
             self._return(back, now, f"binding {result.outcome}: {result.reason}")
 
@@ -228,6 +236,8 @@ class Binds:
         for flight, failure in self._prebinding.look(now):
             if failure:
                 self.release(Release(flight.claim, flight.token))
+                if flight.job:
+                    jobs.bind_failures.labels("failed", "PreBind").inc(len(flight.open))
                 self._back(flight, now, failure, error=True)
             else:
                 self.publish(flight)

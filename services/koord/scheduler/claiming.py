@@ -29,13 +29,24 @@ GROUP_ID, MEMBER_COUNT = "bind-gang-group-id", "bind-gang-member-count"
 
 
 class Planned(msgspec.Struct, eq=False):
-    """What one unit's plan wants to claim. ``rejecters`` and ``message`` are for members that found no place."""
+    """What one unit's plan wants to claim. ``rejecters`` and ``message`` are for members that found no place.
+
+    ``job``: a plugin planned it for the whole job, which is claimed as a whole; ``guests`` are then the units of those
+    members that are not of ``unit``.
+    """
 
     unit: Unit
     members: list[tuple[PodInfo, Placed]]
     complete: bool = True
     rejecters: frozenset[str] = frozenset()
     message: str = ""
+    guests: tuple[Unit, ...] = ()
+    job: bool = False
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """All units that have a part in it, its own first."""
+        return (self.unit, *self.guests)
 
 
 class Claims:
@@ -62,6 +73,7 @@ class Claims:
             strict = any(self._book.whole(gang) for gang in gangs)
             if strict:
                 slots = (Slot(GANG_SLOT + unit.group),)
+            strict = strict or planned.job
         given = [Slot(item, pod.uid) for pod, placed in planned.members for item in placed.slots]
         if given:
             slots = (*slots, *given)
@@ -95,7 +107,7 @@ class Claims:
     def flight(self, planned: Planned, request: ClaimRequest, answer: ClaimAnswer, trace: TraceContext) -> Flight:
         """An accepted claim."""
         members = {pod.ref.uid: (pod, placed) for pod, placed in planned.members}
-        return Flight(request.id, answer.token, answer.epoch, members, planned.unit.group, trace)
+        return Flight(request.id, answer.token, answer.epoch, members, planned.unit.group, trace, job=planned.job)
 
     def bind(self, flight: Flight) -> Bind:
         """The decision that spends the claim of ``flight``."""

@@ -14,7 +14,7 @@ REPUBLISH_S = 30.0
 class Flight(msgspec.Struct, gc=False, eq=False):
     """One claim. ``bind`` is None while it only holds room for a NonStrict gang; ``open`` are members not settled.
 
-    ``began``: when its unit was taken off the queue (monotonic seconds, 0: nobody knows).
+    ``began``: when its unit was taken off the queue (monotonic seconds, 0: nobody knows). ``job``: of an inline batch.
     """
 
     claim: str
@@ -27,6 +27,7 @@ class Flight(msgspec.Struct, gc=False, eq=False):
     published_s: float = 0.0
     began: float = 0.0
     result_seen: bool = False
+    job: bool = False
     open: set[str] = msgspec.field(default_factory=set)
 
 

@@ -10,7 +10,9 @@ from koord.scheduler.claiming import Planned
 from koord.scheduler.debugging import Debugging
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, Outcome, Placed, PodInfo
-from koord.scheduler.gang.planner import GroupPlanning
+from koord.scheduler.gang.planner import GroupPlanning, member_order
+from koord.scheduler.jobs.asking import Asked, JobPlans, confined
+from koord.scheduler.jobs.inline import InlineJobs
 from koord.scheduler.preempting import Preempting
 from koord.scheduler.queueing.queue import SchedulingQueue, Unit
 from koord.scheduler.world import World
@@ -33,6 +35,7 @@ class Planner:
         on_rejected: Callable[[GangEvent, str, str], None],
         preempting: Preempting | None = None,
         debugging: Debugging | None = None,
+        jobs: JobPlans | None = None,
     ) -> None:
         self._engine = engine
         self._queue = queue
@@ -43,6 +46,8 @@ class Planner:
         self._debugging = debugging
         self._homeless: list[tuple[Unit, PodInfo, Diagnosis]] = []
         self._profile = profile
+        self._jobs = jobs if jobs is not None and jobs.any else None
+        self._inline = InlineJobs(engine, queue, world)
 
     async def plan(self, units: Sequence[Unit]) -> list[Planned]:
         """Plans of all units that found a place, assumed in the engine."""
@@ -50,17 +55,22 @@ class Planner:
         begun = perf_counter()
         slice_end = begun + SLICE_S
         index = 0
+        self._inline.begin()
         while index < len(units):
             unit = units[index]
-            if unit.group:
-                made = await self._group(unit)
-                if made is not None:
-                    planned.append(made)
+            if unit.key in self._inline.seized:
+                index += 1
+            elif unit.group:
+                await self._group(unit, planned)
+                index += 1
+            elif self._jobs is not None and self._of_job(unit):
+                if not await self._job(unit, planned):
+                    self._singles([unit], 0, planned, slice_end)
                 index += 1
             else:
                 index = self._singles(units, index, planned, slice_end)
-                if self._homeless:
-                    await self._ways_out()
+            if self._homeless:
+                await self._ways_out()
             if perf_counter() >= slice_end:
                 await asyncio.sleep(0)
                 slice_end = perf_counter() + SLICE_S
@@ -74,6 +84,8 @@ class Planner:
         stop = start
         while stop < len(units) and not units[stop].group:
             unit = units[stop]
+            if stop > start and self._of_job(unit):
+                break
             pod = next(iter(unit.pods.values()), None)
             if pod is not None:
                 positions.append(stop)
@@ -105,6 +117,46 @@ class Planner:
                 self._refused(unit, [(pod, outcome)], outcome.plugins, now)
         return positions[done] if done < len(pods) else stop
 
+    def _of_job(self, unit: Unit) -> bool:
+        """Whether a plugin may have a plan for the job of the unit's pods, or had one that they are in."""
+        if self._jobs is None:
+            return False
+        return unit.key in self._inline.seized or any(map(self._jobs.concerns, unit.pods.values()))
+
+    async def _job(self, unit: Unit, planned: list[Planned]) -> bool:
+        """Place a single pod by the plan of its job; False: there is none."""
+        jobs, pod = self._jobs, next(iter(unit.pods.values()))
+        asked = jobs.ask(pod) if jobs is not None else None
+        if asked is None or jobs is None:
+            return False
+        if isinstance(asked, Asked) and jobs.inline:
+            await self._whole(unit, pod, asked, planned)
+            return True
+        outcome: Outcome
+        if isinstance(asked, Asked):
+            pod = confined(pod, asked.plan.nodes[pod.uid], asked.plugin.name)
+            outcome = self._engine.place_one(pod, time())
+        else:
+            outcome = asked
+        if isinstance(outcome, Placed):
+            planned.append(Planned(unit, [(pod, outcome)]))
+        elif outcome.resolvable and self._preempting is not None and self._preempting.concerns(pod, outcome):
+            self._homeless.append((unit, pod, outcome))
+        else:
+            self._refused(unit, [(pod, outcome)], outcome.plugins, monotonic())
+        return True
+
+    async def _whole(self, unit: Unit, trigger: PodInfo, asked: Asked, planned: list[Planned]) -> None:
+        """Place all pods of a plan together, or refuse them."""
+        made = await self._inline.place(unit, trigger, asked)
+        if isinstance(made, Planned):
+            planned.append(made)
+        elif made is not None:
+            units, failure = made
+            for each in units:
+                told = [(pod, failure) for pod in each.pods.values()]
+                self._refused(each, told, failure.plugins, monotonic())
+
     async def _ways_out(self) -> None:
         """Ask PostFilter plugins about single pods that found no place; what they could do or not is told."""
         assert self._preempting is not None, "only with it pods are homeless"
@@ -118,7 +170,7 @@ class Planner:
             found = await self._preempting.answer(pod, diagnosis, now)
             self._refused(unit, [(pod, found)], found.plugins, now)
 
-    async def _group(self, unit: Unit) -> Planned | None:
+    async def _group(self, unit: Unit, planned: list[Planned]) -> None:
         now = monotonic()
         pods = list(unit.pods.values())
         book = self._world.book
@@ -127,17 +179,28 @@ class Planner:
             self._queue.remove(unit.key)
             for pod in pods:
                 self._world.enqueue(pod, now, "PodUpdate")
-            return None
+            return
         hold = book.hold(pods[0].ref)
         if hold is not None:
             unit.message = hold
             self._queue.regate(unit)
             self._world.gated(unit.key, now)
-            return None
+            return
         if self._debugging is not None and self._debugging.watches:
             for pod in {id(pod.class_): pod for pod in pods}.values():  # as the group finds the nodes
                 self._debugging.before(pod)
-        planning = GroupPlanning(self._engine, book, gang, pods)
+        jobs, one = self._jobs, None
+        if jobs is not None and any(map(jobs.concerns, pods)):
+            first = min(pods, key=member_order)
+            asked = jobs.ask(first) if jobs.inline else None
+            if isinstance(asked, Asked):
+                await self._whole(unit, first, asked, planned)
+                return
+            if isinstance(asked, Diagnosis):
+                self._refused(unit, [(pod, asked) for pod in pods], asked.plugins, now)
+                return
+            one = None if jobs.inline else jobs.place_alone
+        planning = GroupPlanning(self._engine, book, gang, pods, one)
         finished = planning.step(perf_counter() + SLICE_S, time())
         while not finished:
             await asyncio.sleep(0)  # a member that goes meanwhile is noticed when the claim is answered
@@ -147,9 +210,10 @@ class Planner:
             for pod, diagnosis in plan.failed:
                 self._tell(pod, diagnosis)
             message = plan.failed[0][1].message if plan.failed else ""
-            return Planned(unit, plan.placed, plan.complete, plan.rejecters if plan.failed else frozenset(), message)
+            rejecters = plan.rejecters if plan.failed else frozenset()
+            planned.append(Planned(unit, plan.placed, plan.complete, rejecters, message))
+            return
         self._refused(unit, plan.failed, plan.rejecters, now)
-        return None
 
     def _refused(
         self, unit: Unit, failed: list[tuple[PodInfo, Diagnosis]], rejecters: frozenset[str], now: float

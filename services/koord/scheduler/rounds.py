@@ -26,6 +26,7 @@ from koord.scheduler.claiming import GANG_SLOT, Claims, Planned
 from koord.scheduler.corrections import Corrections
 from koord.scheduler.flights import Flight
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.jobs import metrics as jobs
 from koord.scheduler.nominating import KEEP_S, Nominating
 from koord.scheduler.notices import Notices
 from koord.scheduler.outgoing import Outgoing
@@ -226,10 +227,13 @@ class ClaimRounds:
                 self._leave(plan, now)
                 return []
         flight = self._claims.flight(plan, request, answer, trace)
-        self._world.planned(unit, [pod for pod, _ in plan.members])
         flight.began = unit.popped_at
-        metrics.pod_attempts.observe(unit.attempts)
         self._binds.hold(flight, unit.since, unit.attempts)
+        for guest in plan.guests:
+            self._binds.entered([uid for uid in guest.pods if uid in flight.members], guest.since, guest.attempts)
+        for each in plan.units:
+            metrics.pod_attempts.observe(each.attempts)
+            self._world.planned(each, [pod for pod, _ in plan.members])
         self._count_scheduled(plan)
         self._leave(plan, now)
         if not plan.complete:
@@ -252,6 +256,11 @@ class ClaimRounds:
 
     def _leave(self, plan: Planned, now: float) -> None:
         """The unit after its plan was claimed: gone, or waiting with the members that found no place."""
+        for guest in plan.guests:
+            if guest.pods:
+                self._queue.retry(guest, now)
+            else:
+                self._queue.done(guest, now)
         unit = plan.unit
         if not unit.pods:
             self._queue.done(unit, now)
@@ -262,16 +271,21 @@ class ClaimRounds:
 
     def _give_back(self, plan: Planned, now: float, message: str, *, again: bool = False, counted: bool = True) -> None:
         """Forget a plan; its unit is tried again, at once or after backing off, longer each time if ``counted``."""
-        for pod, _ in plan.members:
-            self._world.engine.forget(pod.uid)
-        unit = plan.unit
-        if not unit.pods:
-            self._queue.remove(unit.key)
-        elif again:
-            unit.message = message
-            self._queue.retry(unit, now)
-        else:
-            self._queue.fail(unit, now, message, counted=counted)
+        self._forget(plan)
+        for unit in plan.units:
+            if not unit.pods:
+                self._queue.remove(unit.key)
+            elif again:
+                unit.message = message
+                self._queue.retry(unit, now)
+            else:
+                self._queue.fail(unit, now, message, counted=counted)
+
+    def _forget(self, plan: Planned) -> None:
+        """Take all of a plan off the books."""
+        gone = sum(self._world.engine.forget(pod.uid) for pod, _ in plan.members)
+        if plan.job and gone:
+            jobs.cleanups.labels("claim").inc(gone)
 
     def _refused(
         self, plan: Planned, request: ClaimRequest, answer: ClaimAnswer, trace: TraceContext, now: float
@@ -290,8 +304,7 @@ class ClaimRounds:
             self._give_back(plan, now, text, counted=False)
             return None
         # First what we took ourselves goes, then the columns are masked to what the ledger has left.
-        for pod, _ in plan.members:
-            self._world.engine.forget(pod.uid)
+        self._forget(plan)
         self._mask(answer.shorts, now)
         self._mask_slots(plan, answer.shorts, now)
         slot = any(short.kind == "slot" and short.item.startswith(GANG_SLOT) for short in answer.shorts)
@@ -304,7 +317,9 @@ class ClaimRounds:
         unit.conflicts = 0
         nodes = {short.item for short in answer.shorts if short.item.startswith(NODE)}
         message = f"ledger conflict on {len(nodes)} nodes: {_reason(answer)}"
-        wanted = self._nominating.request(unit.key, request, answer.shorts, now) if unit.pods else None
+        wanted = None
+        if unit.pods and not plan.job:  # a plan names its nodes, whatever is kept elsewhere
+            wanted = self._nominating.request(unit.key, request, answer.shorts, now)
         if wanted is not None:
             return _Offer(plan, wanted, message, trace)
         self._back_off(plan, now, message, tell=not slot)
@@ -328,15 +343,15 @@ class ClaimRounds:
 
     def _back_off(self, plan: Planned, now: float, message: str, *, tell: bool = True) -> None:
         """The unit lost three times in a row: it waits, and its pods are told."""
-        unit = plan.unit
-        if not unit.pods:
-            self._queue.remove(unit.key)
-            return
-        self._queue.fail(unit, now, message, counted=False)
-        if tell:
-            for pod in unit.pods.values():
-                ref = pod.ref
-                self._notices.failed(ref.uid, ref.namespace, ref.name, message, now)
+        for unit in plan.units:
+            if not unit.pods:
+                self._queue.remove(unit.key)
+                continue
+            self._queue.fail(unit, now, message, counted=False)
+            if tell:
+                for pod in unit.pods.values():
+                    ref = pod.ref
+                    self._notices.failed(ref.uid, ref.namespace, ref.name, message, now)
 
     async def _nominate(self, offer: _Offer) -> None:
         """Have room kept, then plan the unit again at once; if it is not to be had the unit backs off."""

@@ -32,7 +32,9 @@ from koord.scheduler.framework.profile import ProfileError
 from koord.scheduler.gang.news import GangNews
 from koord.scheduler.gang.partial import PartialGangs
 from koord.scheduler.gang.podgroups import PodGroupController
+from koord.scheduler.gates import read_gates
 from koord.scheduler.intake import Intake
+from koord.scheduler.jobs.asking import JobPlans
 from koord.scheduler.monitor import Monitor
 from koord.scheduler.notices import Notices
 from koord.scheduler.outgoing import Outgoing
@@ -64,6 +66,7 @@ class SchedulerService:
         coscheduling = profiles.coscheduling
         self._host = host
         self._log = host.log
+        gates = read_gates(settings.feature_gates)
         bus, name = host.bus, host.common.scheduler_names[0]
         cluster = Cluster(settings.seed)
         self._engine = Engine(cluster, *profiles.all)
@@ -86,7 +89,7 @@ class SchedulerService:
                 cluster,
                 profiles.usual,
                 profiles.others,
-                gates=settings.transformers,
+                gates=gates.transformers(settings.transformers),
                 on_error=self._engine.errors.append,
             ),
             self._queue,
@@ -141,6 +144,7 @@ class SchedulerService:
                 self._news.tell,
                 self._preempting,
                 self._debugging,
+                JobPlans(self._engine, self._world.pending, inline=gates.inline_batch),
             ),
             claims,
             self._binds,
@@ -197,6 +201,8 @@ class SchedulerService:
         add_configz(host.pages, settings, self._engine.profiles)
         if settings.debug.flags and profiles.profiling:
             Flags(host.pages, self._debugging)
+        for text in gates.notes:
+            self._log.warning("the scheduler's feature gates", note=text)
         for text in profiles.notes:
             self._log.warning("the scheduler's configuration", file=settings.config, note=text)
         if settings.percentage_of_nodes_to_score:

@@ -7,6 +7,7 @@ import msgspec
 from koord.scheduler.debugging import DebugSettings
 from koord.scheduler.framework.profile import Profile
 from koord.scheduler.gang.book import GangSettings
+from koord.scheduler.gates import read_gates
 from koord.scheduler.monitor import MonitorSettings
 from koord.scheduler.plugins.balanced import BalancedSettings
 from koord.scheduler.plugins.coscheduling import Coscheduling
@@ -33,7 +34,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     planned before they are claimed. ``seed`` fixes how ties between nodes break. ``percentage_of_nodes_to_score`` is
     accepted and has no effect: all nodes are always scored. ``scheduled_events``: whether a Scheduled event is recorded
     for every pod. ``transformers``: what may be changed of a pod before anybody looks at it. ``debug``: what is
-    logged of single attempts. ``monitor``: which attempts take too long.
+    logged of single attempts. ``monitor``: which attempts take too long. ``feature_gates``: those of the original, by
+    name (:mod:`koord.scheduler.gates`).
     """
 
     config: str = ""
@@ -50,8 +52,10 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     transformers: PodGates = PodGates()
     debug: DebugSettings = DebugSettings()
     monitor: MonitorSettings = MonitorSettings()
+    feature_gates: dict[str, bool] = {}
 
     def __post_init__(self) -> None:
+        read_gates(self.feature_gates)
         if not 1 <= self.batch <= 4096:
             raise ValueError(f"batch: {self.batch} is not in 1..4096")
         if not 0 <= self.percentage_of_nodes_to_score <= 100:

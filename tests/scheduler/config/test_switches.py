@@ -48,11 +48,11 @@ def test_values_may_follow_and_names_may_be_short() -> None:
 
 
 def test_what_is_not_there_is_an_error_unless_it_is_the_default() -> None:
-    assert read_switches(["--debug-scores=0", "--feature-gates=ResizePod=false"]).warnings == ()
-    assert failed("-s=3", "--enable-workload-auditor", "--feature-gates=ResizePod=true,SyncBarrier=true") == [
+    assert read_switches(["--debug-scores=0", "--feature-gates=SkipReservationFitsNode=false"]).warnings == ()
+    assert failed("-s=3", "--enable-workload-auditor", "--feature-gates=SkipReservationFitsNode=true,SyncBarrier=true") == [
         "-s: not there in koord: scores are not logged yet",
         "--enable-workload-auditor: not there in koord: there is no auditor yet",
-        "--feature-gates: ResizePod: not there in koord: requests are never changed at the choice of a node",
+        "--feature-gates: SkipReservationFitsNode: not there in koord: there are no reservations yet",
     ]
 
 

@@ -168,8 +168,8 @@ class Program:
                 # Its books must be right for the next pod's PreFilter, and as before for looking ahead.
                 self.row_local = self.row_local and plugin not in judging
 
-    def at(self, node: str) -> "Program":
-        """The same for pods that may run on one node only."""
+    def at(self, node: str, by: str = NAMED_BY) -> "Program":
+        """The same for pods that may run on one node only, as the plugin ``by`` says."""
         made = Program.__new__(Program)
         made.whole = self
         made.version, made.epoch, made._epochal = self.version, self.epoch, self._epochal
@@ -177,7 +177,7 @@ class Program:
         made.steps, made.filters, made.row_local, made.per_pod = self.steps, self.filters, self.row_local, self.per_pod
         made.node_mask, made.scores = None, []
         made.names = frozenset((node,)) if self.names is None else self.names & {node}
-        made.names_from = sorted({*self.names_from, NAMED_BY})
+        made.names_from = sorted({*self.names_from, by})
         return made
 
     def holds(self, template: Template, cluster: Cluster) -> bool:
@@ -194,15 +194,21 @@ class SchedulingClass:
     ``base``: the class of pods like these that may run anywhere; these may on one node only (:meth:`at`).
     """
 
-    __slots__ = ("__weakref__", "_at", "base", "key", "profile", "program", "template")
+    __slots__ = ("__weakref__", "_at", "_by", "base", "key", "profile", "program", "template")
 
     def __init__(
-        self, key: Hashable, template: Template, profile: Profile, base: "SchedulingClass | None" = None
+        self,
+        key: Hashable,
+        template: Template,
+        profile: Profile,
+        base: "SchedulingClass | None" = None,
+        by: str = NAMED_BY,
     ) -> None:
         self.key = key
         self.template = template
         self.profile = profile
         self.base = base
+        self._by = by
         self.program: Program | None = None
         self._at: WeakValueDictionary[str, SchedulingClass] | None = None
 
@@ -216,6 +222,10 @@ class SchedulingClass:
             found = self._at[node] = SchedulingClass(self.key, template, self.profile, self)
         return found
 
+    def narrowed(self, node: str, by: str) -> "SchedulingClass":
+        """As :meth:`at`, but it is the plugin ``by`` that says so, for one attempt: it is not kept."""
+        return SchedulingClass(self.key, msgspec.structs.replace(self.template, only=node), self.profile, self, by)
+
     def compiled(self, cluster: Cluster, verdicts: Verdicts) -> Program:
         """The program, compiled if it is the first time, if resources that pods of the class ask for gained or lost
         their columns, or if a plugin with an epoch makes other terms. PluginError: a plugin failed on the template."""
@@ -223,7 +233,7 @@ class SchedulingClass:
         if self.base is not None:
             whole = self.base.compiled(cluster, verdicts)
             if program is None or program.whole is not whole:
-                program = self.program = whole.at(self.template.only)
+                program = self.program = whole.at(self.template.only, self._by)
             return program
         if program is not None and program.version == self.template.footprint.version:
             if not self.profile.epochs or program.epoch == (epoch := _epoch(self.profile)):

@@ -4,7 +4,8 @@ The columns are the scratch pad: taking a planned pod back restores them bit for
 per gang is accepted; under Strict nothing else is held, so gangs cannot deadlock each other with halves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import perf_counter
 
 import msgspec
 
@@ -39,9 +40,20 @@ def member_order(pod: PodInfo) -> tuple[int, int, str]:
 
 
 class GroupPlanning:
-    """Planning the pending members ``pods`` of the group of ``gang``: ``step`` until True, then ``result``."""
+    """Planning the pending members ``pods`` of the group of ``gang``: ``step`` until True, then ``result``.
 
-    def __init__(self, engine: Engine, book: GangBook, gang: Gang, pods: Sequence[PodInfo]) -> None:
+    ``one``: places a member at a time, where it is not for the engine alone to say where.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        book: GangBook,
+        gang: Gang,
+        pods: Sequence[PodInfo],
+        one: Callable[[PodInfo, float], Outcome] | None = None,
+    ) -> None:
+        self._one = one
         self._engine = engine
         self._book = book
         self._group = book.group(gang)
@@ -58,7 +70,12 @@ class GroupPlanning:
         if self._too_many:
             return True
         done = len(self._outcomes)
-        if done < len(self._pods):
+        if self._one is not None:
+            for pod in self._pods[done:]:
+                self._outcomes.append(self._one(pod, now))
+                if perf_counter() >= until:
+                    break
+        elif done < len(self._pods):
             self._engine.place(self._pods[done:], self._outcomes, until=until, now=now)
         return len(self._outcomes) == len(self._pods)
 

@@ -126,6 +126,12 @@ class SchedulingQueue:
             taken = self._early(now)
         return taken
 
+    def seize(self, unit: Unit, now: float) -> None:
+        """Try a unit now, wherever it waits: its turn came by another way. One in flight stays there."""
+        if unit.state != "inflight":
+            self._leave(unit)
+            self._start(unit, now)
+
     def done(self, unit: Unit, now: float) -> None:
         """The unit found its place and leaves; what is parked like it may fit too."""
         self._follow(unit, now)
