@@ -93,6 +93,11 @@ class DomainSum:
         self._counted: RowCodes = domains.codes
 
     @property
+    def parts(self) -> tuple[tuple[Tally, float], ...]:
+        """What is summed, with its weights."""
+        return self._parts
+
+    @property
     def counted(self) -> RowCodes:
         """The domain of each row that counts, 0 of the others."""
         return self._counted

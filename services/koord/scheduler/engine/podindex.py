@@ -155,6 +155,11 @@ class PodIndex:
         if not kind.nodes:
             self._forget(kind)
 
+    def tallies_of(self, namespace: str, labels: Labels, affinity: Affinity | None, terminating: bool) -> list[Tally]:
+        """Where a pod counts that was told to :meth:`came` so; nowhere if none was."""
+        kind = self._kinds.get(_kind_key(namespace, labels, affinity, terminating))
+        return [] if kind is None else list(kind.tallies())
+
     def _learn(
         self, key: object, namespace: str, labels: Labels, affinity: Affinity | None, terminating: bool
     ) -> _Kind:

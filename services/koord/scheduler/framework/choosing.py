@@ -1,13 +1,14 @@
 """The points that lead to a node: whether a pod may be tried, which rows can take it, which is best."""
 
 import abc
+from collections.abc import Sequence
 from typing import ClassVar
 
-from koord.columns.matrix import Bools, Floats
+from koord.columns.matrix import Bools, Floats, Ints
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.plugin import Plugin
-from koord.scheduler.framework.subjects import Locality, PodRef, Reason, Template, Terms
+from koord.scheduler.framework.subjects import AssignedPod, Locality, PodRef, Reason, Template, Terms
 
 
 class PreEnqueuePlugin(Plugin):
@@ -21,10 +22,12 @@ class PreEnqueuePlugin(Plugin):
 class PreFilterPlugin(Plugin):
     """Judges a pod as a whole, once per attempt, before any node is looked at.
 
-    ``prefilter_resolvable``: taking other pods away may make it pass.
+    ``prefilter_resolvable``: taking other pods away may make it pass. ``prefilter_in_trials``: preemption may find that
+    out by itself: the plugin keeps books on pods, and is asked again while some are off them.
     """
 
     prefilter_resolvable: ClassVar[bool] = True
+    prefilter_in_trials: ClassVar[bool] = False
 
     @abc.abstractmethod
     def prefilter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
@@ -37,6 +40,22 @@ class PreFilterPlugin(Plugin):
     def node_names(self, terms: Terms) -> frozenset[str] | None:
         """The only nodes that can do, or None for all. Sets of several plugins are intersected."""
         return None
+
+
+class Without(abc.ABC):
+    """What a filter would say on some rows if certain pods of theirs were gone; see :meth:`FilterPlugin.without`.
+
+    ``gone[i, j]``: pod ``j`` of row ``i`` is gone. ``window`` has the same rows with the amounts as they would be then.
+    Each row is judged as if only its own pods had gone.
+    """
+
+    @abc.abstractmethod
+    def passes(self, gone: Bools, window: Window) -> Bools:
+        """True where a pod of the class could go. A new array."""
+
+    @abc.abstractmethod
+    def reasons(self, gone: Bools, window: Window) -> list[Reason]:
+        """Why rows would be refused, as :meth:`FilterPlugin.reasons`."""
 
 
 class FilterPlugin(Plugin):
@@ -71,6 +90,15 @@ class FilterPlugin(Plugin):
 
         Called only when no row is feasible, so it may be slow.
         """
+
+    def without(self, terms: Terms, rows: Ints, pods: Sequence[Sequence[AssignedPod]]) -> Without:
+        """For preemption: what :meth:`filter` would say on ``rows`` if some of ``pods[i]``, which stand on ``rows[i]``,
+        were gone. To override by plugins that keep books on pods, and by those of locality ``cluster``.
+
+        Where it is not overridden, pods are taken off the books and put back, one row after the other, each time
+        somebody looks for victims there and the filter is not ``monotone`` or refuses the row as it is.
+        """
+        raise NotImplementedError(f"{self.name} cannot tell")
 
 
 class ScorePlugin(Plugin):

@@ -38,6 +38,7 @@ from koord.scheduler.framework.choosing import (
     PreferPlugin,
     PreFilterPlugin,
     ScorePlugin,
+    Without,
 )
 from koord.scheduler.framework.following import (
     Allocation,
@@ -45,6 +46,7 @@ from koord.scheduler.framework.following import (
     PreBind,
     PreBindPlugin,
     Preempt,
+    Release,
     ReservePlugin,
     StandBy,
     Write,
@@ -96,6 +98,7 @@ __all__ = [
     "Preempt",
     "PreferPlugin",
     "Reason",
+    "Release",
     "ReservePlugin",
     "ResizePlugin",
     "ScorePlugin",
@@ -105,5 +108,6 @@ __all__ = [
     "TickPlugin",
     "Watch",
     "WatchPlugin",
+    "Without",
     "Write",
 ]

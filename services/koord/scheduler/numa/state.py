@@ -52,6 +52,14 @@ class NodeState:
         self.used: dict[int, dict[str, int]] = {}
         """What pods have of each NUMA node by id, not amplified."""
 
+    def copy(self) -> "NodeState":
+        """The same books once more, to see what would be."""
+        made = NodeState(self._layout)
+        made.pods = dict(self.pods)
+        made.allocated, made.pcpu_owned, made.numa_owned = self.allocated, self.pcpu_owned, self.numa_owned
+        made.used = {zone: dict(amounts) for zone, amounts in self.used.items()}
+        return made
+
     @property
     def layout(self) -> Layout:
         """What the node has now."""

@@ -5,12 +5,12 @@ A port of one address is a slot of its own: that somebody has the port on every 
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from koord.columns.matrix import Bools
+from koord.columns.matrix import Bools, Floats, Ints
 from koord.kube.pods import PodSpec
 from koord.scheduler.engine.cluster import Cluster, NodeInfo, RowColumn
 from koord.scheduler.engine.window import Window
@@ -25,8 +25,10 @@ from koord.scheduler.framework.contract import (
     ReservePlugin,
     Template,
     Terms,
+    Without,
 )
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.plugins.obstacles import Obstacle, Obstacles
 
 CLASH = "node(s) didn't have free ports for the requested pod ports"
 ANY = "0.0.0.0"
@@ -82,6 +84,20 @@ class NodePorts(FilterPlugin, ReservePlugin, AssignPlugin, NodePlugin):
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
         """``node(s) didn't have free ports for the requested pod ports``."""
         return [Reason(CLASH, ~self.filter(terms, window))]
+
+    def without(self, terms: Terms, rows: Ints, pods: Sequence[Sequence[AssignedPod]]) -> Without:
+        """Pods that go free their ports."""
+        assert isinstance(terms, tuple)
+        clashing: Floats = np.zeros(len(rows))
+        for port in terms:
+            for at in np.flatnonzero(self._mask(port)[rows]).tolist():
+                of_node = self._taken[port[:2]][self._cluster.index.name(int(rows[at])) or ""]
+                clashing[at] += sum(count for ip, count in of_node.items() if _clashes(port.ip, {ip: count}))
+        theirs: Floats = np.zeros((len(rows), max(map(len, pods), default=0)))
+        for at in np.flatnonzero(clashing).tolist():
+            for place, pod in enumerate(pods[at]):
+                theirs[at, place] = sum(clash(want, had) for had in host_ports(pod.spec) for want in terms)
+        return Obstacles(Obstacle(CLASH, clashing, theirs))
 
     def reserve_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """The same as of the filter."""

@@ -4,13 +4,13 @@ A claim for one pod at a time is a slot of the ledger, ``claim/<ns>/<name>``: tw
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 
-from koord.columns.matrix import Bools
+from koord.columns.matrix import Bools, Ints
 from koord.kube.pods import PodSpec
 from koord.kube.resources import Resource
 from koord.kube.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
@@ -30,8 +30,10 @@ from koord.scheduler.framework.contract import (
     Terms,
     Watch,
     WatchPlugin,
+    Without,
 )
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.plugins.obstacles import Obstacle, Obstacles
 from koord.scheduler.volumes import watching
 from koord.scheduler.volumes.book import VolumeBook
 from koord.scheduler.volumes.claims import PodClaims, claims_of
@@ -40,6 +42,7 @@ from koord.scheduler.volumes.stamps import of_disk, of_use
 
 POD_CONFLICT = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 DISK_CONFLICT = "node(s) had no available disk"
+_NO_DISKS: Counter[tuple[str, Disk]] = Counter()
 
 
 class RestrictionTerms(msgspec.Struct, frozen=True):
@@ -126,6 +129,30 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, ReservePlugin, AssignPlu
         if self._in_use(terms):
             found.append(Reason(POD_CONFLICT, ~clash))
         return found
+
+    def without(self, terms: Terms, rows: Ints, pods: Sequence[Sequence[AssignedPod]]) -> Without:
+        """Pods that go free their disks on the node, and their claims everywhere."""
+        assert isinstance(terms, RestrictionTerms)
+        shape = (len(rows), max(map(len, pods), default=0))
+        clashing, theirs = np.zeros(shape[0]), np.zeros(shape)
+        used, using = np.zeros(shape[0]), np.zeros(shape)
+        for disk in terms.disks:
+            by_node: Counter[str] = Counter()
+            for (node, there), count in self._disks.get(disk.identity, _NO_DISKS).items():
+                by_node[node] += count * disk.clashes(there)
+            for at in np.flatnonzero(self._clash(terms, Window.some(self._cluster, rows))).tolist():
+                clashing[at] += by_node[self._cluster.index.name(int(rows[at])) or ""]
+                for place, pod in enumerate(pods[at]):
+                    theirs[at, place] += sum(disk.clashes(one) for one in disks_of(pod.spec))
+        users = sum(self._users.get(key, 0) for key in terms.claims)
+        if users:
+            used[:] = users
+            for at, some in enumerate(pods):
+                for place, pod in enumerate(some):
+                    claims = claims_of(pod.ref.namespace, pod.spec) if pod.spec.volumes else None
+                    if claims is not None:
+                        using[at, place] = sum(use.key in terms.claims for use in claims.uses)
+        return Obstacles(Obstacle(DISK_CONFLICT, clashing, theirs), Obstacle(POD_CONFLICT, used, using))
 
     def reserve_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """The exclusive claims of the pod, if it has any."""

@@ -1,9 +1,10 @@
 """The search for victims: DefaultPreemption as upstream does it (spec 10 section 3.15), vectorised where it can be.
 
-The engine is the oracle. Where amounts and node objects alone decide, all candidate rows are judged at once, pod by pod
-of each row: take all lower pods away, then give them back in their order as long as the preemptor still fits. Where a
-filter keeps books on pods (ports, spreading, affinity, volumes), rows that pass that screen are tried for real, one
-after the other: the pods leave the books and come back, exactly as they were.
+The engine is the oracle. All candidate rows are judged at once, pod by pod of each row: take all lower pods away, then
+give them back in their order as long as the preemptor still fits. Amounts are windows that are made up, and filters
+that keep books on pods say what they would say without some of them (``FilterPlugin.without``); no book is touched.
+Only where one cannot tell that, rows that pass the screen of the amounts are tried for real, one after the other: the
+pods leave the books and come back, exactly as they were.
 
 Upstream looks at nodes from a random offset on and stops when it has enough candidates; so does this. It never stops
 while every candidate breaks a disruption budget.
@@ -11,7 +12,7 @@ while every candidate breaks a disruption budget.
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,34 +20,23 @@ from koord.columns.matrix import Bools, Floats, Ints
 from koord.scheduler.engine.classes import Program
 from koord.scheduler.engine.diagnosis import fit_error
 from koord.scheduler.engine.fewrows import rows_of
-from koord.scheduler.engine.nominated import (
-    Rivals,
-    beside,
-    first_reasons,
-    fits,
-    keeps_books,
-    reasons,
-    taken,
-    window_with,
-)
+from koord.scheduler.engine.nominated import window_with
 from koord.scheduler.engine.placement import Engine, PodInfo
 from koord.scheduler.engine.window import Window
-from koord.scheduler.framework.contract import AssignedPod, FilterPlugin, PluginError, Terms
+from koord.scheduler.framework.contract import AssignedPod
+from koord.scheduler.preemption.attempt import HELPLESS, NO_VICTIMS, Attempt, Step, Trial
 from koord.scheduler.preemption.budgets import Budgets
 from koord.scheduler.preemption.candidates import Candidate, cheapest, costs, wanted
 from koord.scheduler.preemption.standing import Standing
 
 PREFIX = "preemption: "
-HELPLESS = "Preemption is not helpful for scheduling"
-NO_VICTIMS = "No preemption victims found for incoming pod"
 NEVER = f"{PREFIX}not eligible due to preemptionPolicy=Never."
 TERMINATING = f"{PREFIX}not eligible due to a terminating pod on the nominated node."
 
 _REMEMBERED = 1024
 _CELLS = 2_000_000
 """Amounts of pods that are looked at together at most."""
-
-Steps = Sequence[tuple[FilterPlugin, Terms]]
+_WIDEST = 16
 
 
 def fits_unmasked(engine: Engine, pod: PodInfo) -> bool:
@@ -57,6 +47,8 @@ def fits_unmasked(engine: Engine, pod: PodInfo) -> bool:
     window = window_with(engine.cluster, rows, excess)
     ok: Bools = engine.cluster.alive[rows]
     program = pod.class_.compiled(engine.cluster, engine.verdicts)
+    if engine.prefiltered(program) is not None:
+        return False
     if program.names is not None:
         ok &= np.isin(rows, rows_of(engine.cluster, program.names))
     for plugin, terms in program.steps:
@@ -117,9 +109,11 @@ class Search:
         )
 
     def _find(self, pod: PodInfo, program: Program) -> Candidate | str:
-        if self._engine.prefiltered(program) is not None:
-            return self._message(Counter(), 0)
-        attempt = _Attempt(self._engine, program, pod, self._nominated.rivals(pod.uid, pod.priority))
+        blocked = self._engine.prefiltered(program) is not None
+        if blocked and (hopeless := self._blocked(program)) is not None:
+            return hopeless
+        rivals = self._nominated.rivals(pod.uid, pod.priority)
+        attempt = Attempt(self._engine, program, pod, rivals, blocked=blocked)
         rows = attempt.possible()
         node = self._nominated.node_of(pod.uid)
         if node and self._waits(node, rows, pod.priority):
@@ -134,7 +128,32 @@ class Search:
         victims = self._standing.counts(pod.priority, rows, gain) > 0
         fits = victims & attempt.passes(attempt.by_amounts, window_with(self._engine.cluster, rows, change))
         best = self._best(attempt, rows[fits], pod.priority, enough)
-        return best or self._message(attempt.texts(rows, fits, change, victims), len(rows))
+        if best is not None:
+            return best
+        return self._message(attempt.texts(rows, fits, change, victims, self._lower(pod.priority)), len(rows))
+
+    def _blocked(self, program: Program) -> str | None:
+        """What is said of a pod that PreFilter refuses as a whole; None: without some pods it may not."""
+        helped = True
+        for plugin, terms in program.prefilters:
+            if plugin.prefilter(terms) is not None:
+                if not plugin.prefilter_resolvable:
+                    return self._message(Counter(), 0)
+                helped &= plugin.prefilter_in_trials
+        if helped:
+            return None
+        cluster = self._engine.cluster
+        total = len(cluster) if program.names is None else len(rows_of(cluster, program.names))
+        return self._message(Counter({NO_VICTIMS: total}), total)
+
+    def _lower(self, priority: int) -> Callable[[int], Sequence[AssignedPod]]:
+        """The pods of a row that may go, most important first."""
+
+        def lower(row: int) -> Sequence[AssignedPod]:
+            on = self._standing.on(row)
+            return on.pods[on.below(priority) :]
+
+        return lower
 
     def _message(self, texts: Counter[str], tried: int) -> str:
         total = len(self._engine.cluster)
@@ -148,18 +167,19 @@ class Search:
             return False
         return any(pod.terminating and pod.priority < priority for pod in self._engine.pods_on(node))
 
-    def _best(self, attempt: "_Attempt", rows: Ints, priority: int, enough: int) -> Candidate | None:
+    def _best(self, attempt: Attempt, rows: Ints, priority: int, enough: int) -> Candidate | None:
         """The cheapest of about ``enough`` candidates among ``rows``, looked for in their order."""
         found: list[Candidate] = []
-        count, sound, start = 0, False, 0
+        count, sound, start, wide = 0, False, 0, 1
         while start < len(rows) and (count < enough or not sound):
-            some = rows[start : start + max(enough - count, 1)]
+            before = count
+            some = rows[start : start + max(enough - count, 1) * wide]
             most = max(len(self._standing.on(row).pods) for row in some.tolist())
             some = some[: max(1, _CELLS // max(1, most * len(self._engine.cluster.usage)))]
             start += len(some)
-            at_once = attempt.judged_by_amounts(some)
+            at_once, asked = attempt.at_once(some)
             if at_once.any():
-                candidates, one, unbroken = self._judged(attempt, some[at_once], priority)
+                candidates, one, unbroken = self._judged(attempt, some[at_once], priority, asked)
                 count += candidates
                 sound = sound or unbroken
                 found += [] if one is None else [one]
@@ -169,12 +189,17 @@ class Search:
                     count += 1
                     sound = sound or not one.violating
                     found.append(one)
+            if at_once.all() and count == before:
+                wide = min(2 * wide, _WIDEST)  # nearly all rows are asked in vain: more of them at a time
         return cheapest(found) if found else None
 
     # All rows at once -----------------------------------------------------------------------------------------------
 
-    def _judged(self, attempt: "_Attempt", rows: Ints, priority: int) -> tuple[int, Candidate | None, bool]:
-        """Of ``rows``, where amounts decide: how many are candidates, the cheapest, whether any breaks no budget."""
+    def _judged(
+        self, attempt: Attempt, rows: Ints, priority: int, asked: Sequence[Step]
+    ) -> tuple[int, Candidate | None, bool]:
+        """Of ``rows``, where amounts and ``asked`` decide: how many are candidates, the cheapest, whether any breaks no
+        budget."""
         cluster, count = self._engine.cluster, len(rows)
         on = [self._standing.on(row) for row in rows.tolist()]
         first = [pods.below(priority) for pods in on]
@@ -200,15 +225,26 @@ class Search:
         free = cluster.usage.take(rows, axis=1) + amounts.sum(axis=1).T - attempt.rivals_take(rows)
         allocatable = cluster.allocatable.take(rows, axis=1)
         steps = attempt.amounts_steps
-        fits = attempt.passes(steps, Window(cluster, rows, count, free, allocatable))
+        window = Window(cluster, rows, count, free, allocatable)
+        fits = attempt.passes(steps, window)
+        trial = None
+        if asked:
+            lower = [pods.pods[begin:] for pods, begin in zip(on, first, strict=True)]
+            for index, order in orders.items():
+                lower[index] = [lower[index][place] for place in order]
+            trial = Trial(asked, rows, lower)
+            fits &= trial.passes(there, window)
         if not fits.all():  # the screen promised more than there is
-            short = ~fits
-            kept = Window(cluster, rows[short], int(short.sum()), free[:, short], allocatable[:, short])
-            attempt.remember(rows[short], kept)
+            attempt.remember(rows, window, trial, there)
         gone = there & fits[:, None]
         for level in range(depth):
             with_it = free - amounts[:, level].T
-            stays = attempt.passes(steps, Window(cluster, rows, count, with_it, allocatable)) & there[:, level]
+            window = Window(cluster, rows, count, with_it, allocatable)
+            stays = attempt.passes(steps, window) & there[:, level]
+            if trial is not None:
+                fewer = gone.copy()
+                fewer[:, level] = False
+                stays &= trial.passes(fewer, window)
             free = np.where(stays, with_it, free)
             gone[:, level] &= ~stays
         able = np.flatnonzero(gone.any(axis=1))
@@ -229,11 +265,13 @@ class Search:
 
     # One row for real -----------------------------------------------------------------------------------------------
 
-    def _tried(self, attempt: "_Attempt", row: int, priority: int) -> Candidate | None:
+    def _tried(self, attempt: Attempt, row: int, priority: int) -> Candidate | None:
         """The candidate of one row, tried on the books themselves; they are as before when this returns or raises."""
         engine = self._engine
         on = self._standing.on(row)
         lower = on.pods[on.below(priority) :]
+        if not lower:
+            return None
         beyond = self._budgets.violated(lower)
         gone = set(range(len(lower)))
         try:
@@ -267,101 +305,3 @@ def _candidate(
         return None
     victims = tuple(pods[index] for index in sorted(gone))
     return Candidate(node, victims, frozenset(pods[index].ref.uid for index in gone if beyond[index]))
-
-
-class _Attempt:
-    """What is asked again and again while one pod's victims are looked for."""
-
-    def __init__(self, engine: Engine, program: Program, pod: PodInfo, rivals: Rivals) -> None:
-        self._engine = engine
-        self.program = program
-        self._footprint = pod.class_.template.footprint
-        # What has no column is not in a window that is made up.
-        local = "node" if self._footprint.unlisted else ""
-        self.by_amounts = [
-            step for step in program.steps if not keeps_books(step[0]) and step[0].filter_locality.startswith(local)
-        ]
-        self.amounts_steps = [step for step in self.by_amounts if step[0].filter_locality != "node"]
-        self._by_books = [step for step in program.steps if step not in self.by_amounts]
-        self._rivals = rivals
-        self._refused: dict[int, list[str]] = {}
-
-    def possible(self) -> Ints:
-        """Rows that refuse the pod for something that taking pods away may change."""
-        cluster, program = self._engine.cluster, self.program
-        if program.names is None:
-            window = Window.full(cluster)
-        else:
-            window = Window.some(cluster, rows_of(cluster, program.names))
-        left: Bools = cluster.alive[window.rows].copy()
-        alive = left.copy()
-        never: Bools = np.zeros(window.size, dtype=np.bool_)
-        for plugin, terms in program.steps:
-            if not left.any():
-                break
-            gone: Bools = np.zeros(window.size, dtype=np.bool_)
-            for reason in reasons(plugin, terms, window):
-                rows = reason.rows & left
-                gone |= rows
-                if not reason.resolvable:
-                    never |= rows
-            left &= ~gone
-        numbers: Ints = np.arange(window.size) if isinstance(window.rows, slice) else window.rows
-        # A row that passes by itself is a candidate only if it is kept for others.
-        kept: Bools = np.isin(numbers, np.fromiter(self._rivals, dtype=np.int64, count=len(self._rivals)))
-        found: Ints = numbers[alive & ~never & (~left | kept)]
-        return found
-
-    def judged_by_amounts(self, rows: Ints) -> Bools:
-        """Rows where amounts alone decide who has to go: whatever keeps books lets the pod in as it is, and would
-        with fewer pods, too."""
-        if not self._by_books:
-            return np.ones(len(rows), dtype=np.bool_)
-        if self._footprint.unlisted or not all(plugin.monotone for plugin, _ in self._by_books):
-            return np.zeros(len(rows), dtype=np.bool_)
-        alone: Bools = np.array([row not in self._rivals for row in rows.tolist()])
-        return alone & self.passes(self._by_books, Window.some(self._engine.cluster, rows))
-
-    def rivals_take(self, rows: Ints) -> Floats | float:
-        """What pods that are nominated to ``rows`` and not to be overtaken take there."""
-        if not self._rivals:
-            return 0.0
-        return taken(self._engine.cluster, rows, [self._rivals.get(row, ()) for row in rows.tolist()])
-
-    def passes(self, steps: Steps, window: Window) -> Bools:
-        """Rows of the window that pass all of ``steps``."""
-        ok: Bools = np.ones(window.size, dtype=np.bool_)
-        for plugin, terms in steps:
-            try:
-                ok &= plugin.filter(terms, window)
-            except Exception as error:
-                raise PluginError(plugin.name, "Filter", error) from error
-        return ok
-
-    def fits(self, row: int) -> bool:
-        """Whether the pod fits on a row as the books are, also with those who are nominated there."""
-        return fits(self._engine, self.program, self._footprint, row, self._rivals.get(row, ()))
-
-    def refused(self, row: int) -> None:
-        """Remember why a row refuses as the books are now."""
-        rows = np.array([row])
-        with beside(self._engine, self._rivals.get(row, ())):
-            self.remember(rows, Window.some(self._engine.cluster, rows))
-
-    def remember(self, rows: Ints, window: Window) -> None:
-        """Remember why ``rows`` refuse in ``window``."""
-        for row, found in zip(rows.tolist(), first_reasons(self.program, window), strict=True):
-            self._refused[row] = [text for _, text in found]
-
-    def texts(self, rows: Ints, fits: Bools, change: Floats, victims: Bools) -> Counter[str]:
-        """Why each row does not become a candidate; a node with several reasons counts under each."""
-        found: Counter[str] = Counter()
-        found[NO_VICTIMS] += int((~victims).sum())
-        short = rows[victims & ~fits]
-        if len(short):
-            window = window_with(self._engine.cluster, short, change[:, victims & ~fits])
-            for refused in first_reasons(self.program, window):
-                found.update([text for _, text in refused] or [NO_VICTIMS])
-        for row in rows[victims & fits].tolist():
-            found.update(self._refused.get(row) or [NO_VICTIMS])
-        return found

@@ -19,6 +19,11 @@ class DomainFlags:
         self.passes: Bools = np.zeros(1, dtype=np.bool_)
 
     @property
+    def total(self) -> DomainSum:
+        """The sum that the flags are of."""
+        return self._sum
+
+    @property
     def domains(self) -> Domains:
         """The domains that the flags are of."""
         return self._sum.domains

@@ -5,13 +5,13 @@ carried terms; both are summed per domain and followed pod by pod. A class that 
 ``epoch`` moves when that may have changed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from koord.columns.matrix import Bools, Floats
+from koord.columns.matrix import Bools, Floats, Ints
 from koord.kube.pods import PodSpec
 from koord.kube.selectors import SelectorError
 from koord.scheduler.config.upstreamargs import InterPodAffinityArgs
@@ -20,6 +20,7 @@ from koord.scheduler.engine.domains import DomainSum
 from koord.scheduler.engine.podindex import Group
 from koord.scheduler.engine.podselectors import Labels, PodTerms, Term, affinity_keys
 from koord.scheduler.engine.podterms import CarriedTerm
+from koord.scheduler.engine.removals import Leaving
 from koord.scheduler.engine.tally import Tally
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import (
@@ -31,16 +32,14 @@ from koord.scheduler.framework.contract import (
     ScorePlugin,
     Template,
     Terms,
+    Without,
 )
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.plugins.interpodaffinity.flags import DomainFlags
 from koord.scheduler.plugins.interpodaffinity.preferred import Preferred
-from koord.scheduler.plugins.interpodaffinity.required import Required
+from koord.scheduler.plugins.interpodaffinity.removal import RequiredWithout
+from koord.scheduler.plugins.interpodaffinity.required import Required, told
 from koord.scheduler.plugins.podbooks import PodBooks
-
-AFFINITY = "node(s) didn't match pod affinity rules"
-ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
-EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 Parts = dict[str, list[tuple[Tally, float]]]
 """What is summed up, by topology key."""
@@ -125,8 +124,12 @@ class InterPodAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin, PodBooks):
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
         """One of three texts per row; taking pods away does not help against a lack of affinity."""
         assert isinstance(terms, Required)
-        near, far, foreign = terms.refusals(window)
-        return [Reason(AFFINITY, near, resolvable=False), Reason(ANTI_AFFINITY, far), Reason(EXISTING, foreign)]
+        return told(*terms.refusals(window))
+
+    def without(self, terms: Terms, rows: Ints, pods: Sequence[Sequence[AssignedPod]]) -> Without:
+        """Pods that go leave their own domains alone."""
+        assert isinstance(terms, Required)
+        return RequiredWithout(terms, Leaving(self.index, rows, pods))
 
     # Score ----------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from koord.columns.matrix import Bools, Floats
+from koord.columns.matrix import Bools, Floats, Ints
 from koord.kube.nodemetrics import NodeMetric
 from koord.kube.podresources import kubernetes_qos
 from koord.kube.pods import PodSpec
@@ -27,6 +27,7 @@ from koord.scheduler.framework.contract import (
     TickPlugin,
     Watch,
     WatchPlugin,
+    Without,
 )
 from koord.scheduler.framework.endpoints import Endpoint, EndpointPlugin
 from koord.scheduler.framework.events import NODE_METRIC_EVENTS, ClusterEvent
@@ -38,6 +39,7 @@ from koord.scheduler.plugins.loadaware.report import read
 from koord.scheduler.plugins.loadaware.score import Rating
 from koord.scheduler.plugins.loadaware.shown import shown
 from koord.scheduler.plugins.loadaware.vectors import resources_of, vector
+from koord.scheduler.plugins.obstacles import AsItIs
 from koord.scheduler.plugins.rows import takes_now
 
 EXPIRED = "node(s) nodeMetric expired"
@@ -131,6 +133,10 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
                 if rows.any():
                     found.append(Reason(f"node(s) {name} {text} exceed threshold", rows))
         return found
+
+    def without(self, terms: Terms, rows: Ints, pods: Sequence[Sequence[AssignedPod]]) -> Without:
+        """As the original, which takes no victim's load off: it is measured, and falls when the pod is gone."""
+        return AsItIs(self, terms)
 
     def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
         """Whether the node that it is about takes the pod now."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from koord.accounting.requests import amounts
-from koord.columns.matrix import Bools, Floats
+from koord.columns.matrix import Bools, Floats, Ints
 from koord.kube.noderesourcetopology import NodeResourceTopology
 from koord.kube.protocol.cpulist import cpu_ids
 from koord.kube.protocol.nodekeys import AMPLIFICATION_RATIO, RESERVATION, SYSTEM_QOS_RESOURCE
@@ -36,6 +36,7 @@ from koord.scheduler.framework.contract import (
     Terms,
     Watch,
     WatchPlugin,
+    Without,
 )
 from koord.scheduler.framework.events import NODE_EVENTS, NODE_TOPOLOGY_EVENTS, ClusterEvent
 from koord.scheduler.numa.layout import read_node, read_topology
@@ -45,6 +46,7 @@ from koord.scheduler.plugins.hint import HINT, LEGACY_HINT
 from koord.scheduler.plugins.nodenumaresource.books import Books
 from koord.scheduler.plugins.nodenumaresource.onerow import answer
 from koord.scheduler.plugins.nodenumaresource.plainscore import PlainScore
+from koord.scheduler.plugins.nodenumaresource.removal import NUMAWithout
 from koord.scheduler.plugins.nodenumaresource.rows import INSUFFICIENT_AMPLIFIED, Rows
 from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings
 from koord.scheduler.plugins.nodenumaresource.terms import NAME, NUMATerms, compile_terms
@@ -151,6 +153,11 @@ class NodeNUMAResource(
         if terms.designated is not None:
             return self._undesignated(terms, window)
         return self._on(terms, window).reasons()
+
+    def without(self, terms: Terms, rows: Ints, pods: Sequence[Sequence[AssignedPod]]) -> Without:
+        """Pods that go give back their CPUs and what they have of NUMA nodes."""
+        assert isinstance(terms, NUMATerms)
+        return NUMAWithout(self.books, terms, rows, pods, self.settings, self._working)
 
     def _undesignated(self, terms: NUMATerms, window: Window) -> list[Reason]:
         """Why rows cannot give what a hint designates."""

@@ -2,12 +2,16 @@
 
 import numpy as np
 
-from koord.columns.matrix import Bools
-from koord.scheduler.engine.domains import DomainSum
+from koord.columns.matrix import Bools, Floats
+from koord.scheduler.engine.domains import DomainSum, RowCodes
 from koord.scheduler.engine.podindex import Group
+from koord.scheduler.engine.removals import Falling, Leaving
 from koord.scheduler.engine.window import Window
+from koord.scheduler.framework.contract import Reason, Without
 from koord.scheduler.plugins.topologyspread.constraints import Constraint
 
+SKEWED = "node(s) didn't match pod topology spread constraints"
+MISSING = "node(s) didn't match pod topology spread constraints (missing required label)"
 _MANY = float(1 << 60)
 
 
@@ -65,6 +69,76 @@ class HardConstraint:
         known: Bools = self._sum.domains.codes[window.rows] != 0
         return known
 
+    def without(self, leaving: Leaving) -> "FallingConstraint":
+        """The constraint, which must be up to date, as pods leave."""
+        counts = self._sum.values[self._present]
+        present = np.flatnonzero(self._present)
+        return FallingConstraint(
+            Falling(self._sum, leaving),
+            counts,
+            present,
+            most=float(self._max_skew - self._itself),
+            enough=len(present) >= self._min_domains,
+        )
+
+
+class FallingConstraint:
+    """One constraint without some pods of each row. ``counts`` of the domains ``present``; ``most`` is how many pods a
+    domain may have beyond the least of them, or at all unless there are ``enough`` domains."""
+
+    __slots__ = ("_enough", "_falling", "_in_count", "_most", "_others", "known")
+
+    def __init__(self, falling: Falling, counts: Floats, present: RowCodes, *, most: float, enough: bool) -> None:
+        self._falling = falling
+        self._most = most
+        self._enough = enough
+        codes = falling.codes
+        self.known: Bools = codes != 0
+        self._in_count: Bools = np.isin(codes, present)
+        # The least of all domains but the row's own.
+        order = np.argsort(counts, kind="stable")[:2]
+        first, second = (float(counts[order[i]]) if i < len(order) else _MANY for i in (0, 1))
+        own_is_first = codes == present[order[0]] if len(order) else np.zeros(len(codes), dtype=np.bool_)
+        self._others: Floats = np.where(own_is_first, second, first)
+
+    def passes(self, gone: Bools) -> Bools:
+        """The answer for each row."""
+        left = self._falling.left(gone)
+        least: Floats | float = 0.0
+        if self._enough:
+            least = np.where(self._in_count, np.minimum(self._others, left), self._others)
+        passes: Bools = self.known & (left <= self._most + least)
+        return passes
+
+
+class HardWithout(Without):
+    """Hard constraints without some pods of each row."""
+
+    def __init__(self, constraints: list[FallingConstraint]) -> None:
+        self._constraints = constraints
+
+    def passes(self, gone: Bools, window: Window) -> Bools:
+        """Rows that no constraint refuses."""
+        answer = self._constraints[0].passes(gone)
+        for constraint in self._constraints[1:]:
+            answer &= constraint.passes(gone)
+        return answer
+
+    def reasons(self, gone: Bools, window: Window) -> list[Reason]:
+        """The first constraint that refuses counts."""
+        missing: Bools = np.zeros(window.size, dtype=np.bool_)
+        skewed = missing.copy()
+        for constraint in self._constraints:
+            left = ~(missing | skewed)
+            missing |= left & ~constraint.known
+            skewed |= left & constraint.known & ~constraint.passes(gone)
+        return told(missing, skewed)
+
+
+def told(missing: Bools, skewed: Bools) -> list[Reason]:
+    """One of two texts per refused row; no pod that goes brings a label."""
+    return [Reason(SKEWED, skewed), Reason(MISSING, missing, resolvable=False)]
+
 
 class Hard:
     """Terms of the filter. Equal classes share one; compared by identity."""
@@ -104,3 +178,8 @@ class Hard:
             missing |= left & ~known
             skewed |= left & known & ~constraint.of(window)
         return missing, skewed
+
+    def without(self, leaving: Leaving) -> HardWithout:
+        """What the constraints would say as pods leave."""
+        self.sync()
+        return HardWithout([constraint.without(leaving) for constraint in self._constraints])

@@ -5,11 +5,11 @@ class. A class without constraints gets the default ones if it belongs to someth
 Services come and go.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
-from koord.columns.matrix import Bools, Floats
+from koord.columns.matrix import Bools, Floats, Ints
 from koord.kube.pods import PodSpec
 from koord.kube.resources import SERVICES, Resource
 from koord.kube.selectors import SelectorError
@@ -18,6 +18,7 @@ from koord.scheduler.engine.cluster import Cluster, NodeInfo
 from koord.scheduler.engine.domains import DomainSum, Eligible, RowCounts
 from koord.scheduler.engine.podindex import Group
 from koord.scheduler.engine.podselectors import PodSelector
+from koord.scheduler.engine.removals import Leaving
 from koord.scheduler.engine.verdict import FilterStep
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import (
@@ -30,6 +31,7 @@ from koord.scheduler.framework.contract import (
     Template,
     Terms,
     Watch,
+    Without,
 )
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.plugins.affinity import NodeAffinity
@@ -44,12 +46,9 @@ from koord.scheduler.plugins.topologyspread.constraints import (
     own_constraints,
     spread_keys,
 )
-from koord.scheduler.plugins.topologyspread.hard import Hard, HardConstraint
+from koord.scheduler.plugins.topologyspread.hard import Hard, HardConstraint, told
 from koord.scheduler.plugins.topologyspread.services import OWNER_LABEL, Service, Services, spreading
 from koord.scheduler.plugins.topologyspread.soft import Soft, SoftConstraint, SoftDomains, SoftHosts
-
-SKEWED = "node(s) didn't match pod topology spread constraints"
-MISSING = "node(s) didn't match pod topology spread constraints (missing required label)"
 
 
 class PodTopologySpread(PreFilterPlugin, FilterPlugin, ScorePlugin, PodBooks):
@@ -159,8 +158,12 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, ScorePlugin, PodBooks):
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
         """The skew, or a label that the node lacks."""
         assert isinstance(terms, Hard)
-        missing, skewed = terms.refusals(window)
-        return [Reason(SKEWED, skewed), Reason(MISSING, missing, resolvable=False)]
+        return told(*terms.refusals(window))
+
+    def without(self, terms: Terms, rows: Ints, pods: Sequence[Sequence[AssignedPod]]) -> Without:
+        """Pods that go leave their own domains alone, and may make one of them the least."""
+        assert isinstance(terms, Hard)
+        return terms.without(Leaving(self.index, rows, pods))
 
     # Score ----------------------------------------------------------------------------------------------------------
 
