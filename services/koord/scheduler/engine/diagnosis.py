@@ -120,9 +120,9 @@ def diagnose(program: Program, cluster: Cluster, refused: Sequence[Refusal] = ()
         except Exception as error:
             return failed(cluster, PluginError(plugin.name, "Filter", error))
         left &= ~gone
-    for name, text, _ in refused:
+    for name, text, _, resolvable in refused:
         # Only filters say whether taking pods away helps; the row itself was left by all of them.
-        counts[(name, text, False)] = counts.get((name, text, False), 0) + 1
+        counts[(name, text, resolvable)] = counts.get((name, text, resolvable), 0) + 1
         plugins.add(name)
     by_text: dict[str, int] = {}
     for (_, text, _), number in counts.items():
