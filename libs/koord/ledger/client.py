@@ -45,6 +45,7 @@ from koord.ledger.model import (
     Role,
 )
 from koord.ledger.nominations import NominateAnswer, NominateRequest
+from koord.ledger.placements import Placements
 from koord.ledger.reader import Reader
 from koord.ledger.replicas import Replicas
 from koord.ledger.replies import info_of, refusal, said
@@ -73,6 +74,8 @@ class Ledger(Reader):
         self._lease_ms = round(lease_s * 1000)
         self._gone_ms = round(gone_s * 1000)
         self._replicas = Replicas()
+        self.placements = Placements()
+        """What other schedulers placed, as far as it came with answers."""
         self._redis = redis.asyncio.Redis.from_pool(
             redis.asyncio.BlockingConnectionPool.from_url(
                 url,
@@ -152,6 +155,12 @@ class Ledger(Reader):
         for request in requests:
             wire.check_claim(request)
         return await self._claims.ask(requests)
+
+    async def follow_placements(self) -> None:
+        """Bring :attr:`placements` to what was claimed until now. The first call only marks where to begin: what was
+        claimed before is to be read from :meth:`flights` or :meth:`records`."""
+        since = self.placements.since(True)
+        self.placements.learn(since, await self._call("placements_v1", wire.pack((self.incarnation, since))))
 
     async def renew(self) -> int:
         """Extend all leases of this incarnation; how many claims that is (0 also when the ledger was closed)."""
@@ -323,10 +332,13 @@ class Ledger(Reader):
             raise LedgerUnavailable(str(error)) from error
 
     async def _claim_batch(self, requests: list[ClaimRequest]) -> Sequence[ClaimAnswer]:
-        packed = wire.pack_claims(self._epoch, self.incarnation, self._lease_ms, requests)
+        since = self.placements.asked(any(request.sees for request in requests))
+        packed = wire.pack_claims(self._epoch, self.incarnation, self._lease_ms, requests, since)
         rows = await self._hot(b"claim_v1", *packed)
         if rows is None:
             return [ClaimAnswer(_CLOSED, 0, self._epoch)] * len(requests)
+        if since is not None and len(rows) > len(requests):
+            self.placements.learn(since, rows.pop())
         epoch = self._epoch
         answers = [wire.claim_answer(row, epoch) for row in rows]
         if answers and answers[0].status in ("epoch", "closed"):

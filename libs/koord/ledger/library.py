@@ -11,13 +11,14 @@ from importlib.resources import files
 from typing import Final
 
 NAME: Final = "koord_ledger_1"
-REVISION: Final = 4
+REVISION: Final = 5
 """Raised when functions learn something that clients of this revision rely on."""
 PARTS: Final = (
     "store",
     "guards",
     "nominated",
     "strangers",
+    "placements",
     "moves",
     "judging",
     "wound",

@@ -126,6 +126,10 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     ``group``: the ledger gives it one at its first claim, be that refused, and keeps it until the group made none for
     an hour; a claim of no group has its token. ``wound``: if nothing but HELD claims of lower rank stands in the way,
     they end whole and this one is held: the fewest that suffice, the lowest ranks of those.
+
+    ``sees``: its members are placed by rules about other pods, so all that others placed before it is told with the
+    answer (:mod:`koord.ledger.placements`). ``repels``: its members keep others off, everybody is told of them.
+    ``given``: what members were given on their nodes, as JSON by uid, for those who are told.
     """
 
     id: str
@@ -139,6 +143,9 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     ticket: int = 0
     group: str = ""
     wound: bool = False
+    sees: bool = False
+    repels: bool = False
+    given: Mapping[str, str] | None = None
 
 
 ShortKind = Literal["amount", "closed", "slot", "guard", "nomination"]

@@ -82,6 +82,20 @@ class Reader(ABC):
         async for record in self._scan("scan_binding_v1", wire.record):
             yield record
 
+    async def flights(self) -> AsyncIterator[Record]:
+        """The records that are HELD or BINDING, read in slices as :meth:`binding`."""
+        async for record in self._scan("scan_flights_v1", wire.record):
+            yield record
+
+    async def records_of(self, uids: Collection[str]) -> dict[str, Record]:
+        """The records of those of these pods or QueueUnits that have one; costs what is asked for."""
+        wanted = list(uids)
+        found: dict[str, Record] = {}
+        for first in range(0, len(wanted), MAX_MEMBERS):
+            rows = await self._call("records_v1", wire.pack(wanted[first : first + MAX_MEMBERS]))
+            found.update({record.uid: record for record in _each(wire.record, rows)})
+        return found
+
     async def nominations(self) -> AsyncIterator[Nomination]:
         """The nominated pods, read in slices as :meth:`records`."""
         async for found in self._scan("scan_nominated_v1", nominationwire.nomination):

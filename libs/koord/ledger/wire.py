@@ -124,8 +124,10 @@ def check_claim(request: ClaimRequest) -> None:
         raise LedgerRefused(f"claim {request.id}: a uid is named twice")
 
 
-def pack_claims(epoch: int, owner: str, lease_ms: int, requests: Sequence[ClaimRequest]) -> list[bytes]:
-    """The arguments of ``claim``."""
+def pack_claims(
+    epoch: int, owner: str, lease_ms: int, requests: Sequence[ClaimRequest], since: tuple[int, int] | None = None
+) -> list[bytes]:
+    """The arguments of ``claim``; ``since``: up to where the caller knows what others placed."""
     arguments = [b""]
     arguments[0] = pack(
         (
@@ -143,13 +145,20 @@ def pack_claims(epoch: int, owner: str, lease_ms: int, requests: Sequence[ClaimR
                     request.trace,
                     request.strict,
                     request.ticket,
-                    *((request.group, request.wound) if request.group or request.wound else ()),
+                    *_rest(request),
                 )
                 for request in requests
             ],
+            *((since,) if since is not None else ()),
         )
     )
     return arguments
+
+
+def _rest(request: ClaimRequest) -> tuple[object, ...]:
+    if request.repels or request.given:
+        return request.group, request.wound, request.repels, request.given or {}
+    return (request.group, request.wound) if request.group or request.wound else ()
 
 
 def short(row: Row) -> Short:

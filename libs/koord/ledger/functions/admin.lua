@@ -13,7 +13,7 @@ local TYPES = {
   hash = {':meta', ':roles', ':columns', ':tickets', ':items', ':seen', ':records', ':claims', ':owners', ':slots',
     ':nominated', ':rooms', ':nominations'},
   zset = {':leases', ':renewals', ':guards', ':ticketed', ':offers', ':gone'},
-  list = {':expired'},
+  list = {':expired', ':placements', ':repellers'},
   set = {':strangers'},
 }
 

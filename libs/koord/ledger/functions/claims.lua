@@ -1,6 +1,6 @@
 -- Row 1 and 2: claim and renew.
--- A claim request is {id, members, slots, guards, priority, token, trace, strict, ticket, group, wound}, without the last
--- two by older clients and where they say nothing. A guard is {name, version planned with, whether the claim bumps it}; a
+-- A claim request is {id, members, slots, guards, priority, token, trace, strict, ticket, group, wound, repels, given},
+-- without the last four by older clients and where they say nothing; the last two are for placements.lua. A guard is {name, version planned with, whether the claim bumps it}; a
 -- member is {uid, namespace, name, node, number of the argument that holds its takes}: they are packed on their own, so
 -- that the record stores them as they came, see takes_of.
 -- The answer to one is its token, {'wounded', token, claims that it ended}, or {status, ...}.
@@ -96,6 +96,7 @@ local function judge(L, request, owner, lease)
     if L.nominations > 0 then end_nominated(L, m[1]) end
   end
   bump_all(L, guards)
+  recent.note(L, owner, fresh, request[12], request[13])
   set_lease(L, id, entry[CLM.OWNER], L.now + lease, entry[CLM.HELD] > 0)
   entry[CLM.HELD] = entry[CLM.HELD] + #fresh
   put_claim(L, id, entry)
@@ -148,6 +149,8 @@ local function claim(keys, args)
   fetch_reserved(L, names, uids)
   sweep(L)
   for i = 1, #requests do answers[i] = judge(L, requests[i], owner, lease) end
+  -- After the answers, if the caller says what it knows.
+  if input[5] then answers[#requests + 1] = recent.news(L, input[5], owner) end
   flush(L)
   return cmsgpack.pack(answers)
 end

@@ -131,25 +131,29 @@ local function scan_records(keys, args)
   return cmsgpack.pack({reply[1], rows})
 end
 
--- {cursor} -> {next cursor, records that are BINDING}. Claims exist only while a member is HELD or BINDING, so this costs
--- what is in flight, not what runs.
-local function scan_binding(keys, args)
-  local input = cmsgpack.unpack(args[1])
-  local reply = redis.call('HSCAN', keys[1] .. ':claims', input[1], 'COUNT', 1000)
-  local uids, rows, raw = {}, {}, reply[2]
-  for i = 2, #raw, 2 do
-    local entry = cmsgpack.unpack(raw[i])
-    if entry[CLM.BINDING] > 0 then
-      for _, uid in ipairs(entry[CLM.UIDS]) do uids[#uids + 1] = uid end
-    end
-  end
-  each_chunk(uids, CHUNK, function(first, last)
-    local values = redis.call('HMGET', keys[1] .. ':records', unpack(uids, first, last))
-    for i = 1, #values do
-      if values[i] and cmsgpack.unpack(values[i])[REC.STATE] == BINDING then
-        rows[#rows + 1] = open_record(uids[first + i - 1], values[i])
+-- {cursor} -> {next cursor, records that are in one of `states`}. Claims exist only while a member is HELD or BINDING, so
+-- this costs what is in flight, not what runs.
+local function scan_in(states)
+  local wanted = {}
+  for i = 1, #states do wanted[states[i]] = true end -- at load there are no iterators
+  return function(keys, args)
+    local input = cmsgpack.unpack(args[1])
+    local reply = redis.call('HSCAN', keys[1] .. ':claims', input[1], 'COUNT', 1000)
+    local uids, rows, raw = {}, {}, reply[2]
+    for i = 2, #raw, 2 do
+      local entry = cmsgpack.unpack(raw[i])
+      if entry[CLM.BINDING] > 0 or wanted[HELD] then
+        for _, uid in ipairs(entry[CLM.UIDS]) do uids[#uids + 1] = uid end
       end
     end
-  end)
-  return cmsgpack.pack({reply[1], rows})
+    each_chunk(uids, CHUNK, function(first, last)
+      local values = redis.call('HMGET', keys[1] .. ':records', unpack(uids, first, last))
+      for i = 1, #values do
+        if values[i] and wanted[cmsgpack.unpack(values[i])[REC.STATE]] then
+          rows[#rows + 1] = open_record(uids[first + i - 1], values[i])
+        end
+      end
+    end)
+    return cmsgpack.pack({reply[1], rows})
+  end
 end

@@ -4,7 +4,8 @@
 -- before the first write and a batch costs a dozen commands. All keys share the hash tag of keys[1]:
 --
 --   :meta     hash  epoch, open, run_id, token (last given), held, binding, observed (numbers of records), nominated;
---                   stream, folded: epoch and sequence of the state stream that the reconciler has folded
+--                   stream, folded: epoch and sequence of the state stream that the reconciler has folded;
+--                   placed, repelled: how many lines :placements and :repellers ever had
 --   :columns  hash  resource name -> column of the vectors below, ledger-wide, never reused within an epoch
 --   :strangers set  uids of records that hold something of a name without a column, see strangers.lua
 --   :items    hash  item -> vector of doubles: state, refs, version, 0, then per column limit, used, held, nested
@@ -24,6 +25,7 @@
 --   :gone     zset  uid that ended -> until when that is remembered, ms
 --   :slots    hash  slot -> holder (uid, or claim:<id>)
 --   :roles    hash  role -> msgpack {highest epoch seen, incarnation}
+--   :placements list lines of what was claimed lately, see placements.lua; :repellers list those that keep others off
 --   :expired  list  msgpack {claim, uids, reason, items} of expired claims, until the reconciler has told about them
 
 local HELD, BINDING, OBSERVED = 1, 2, 3
@@ -69,7 +71,7 @@ local function enter(key)
     leases = {}, owners = {}, slots = {}, dirty_slots = {}, marks = {}, gone = {}, seen = {}, dirty_seen = {},
     roles = {}, renewals = {}, pressed = {}, closed = {}, guards = {}, bumped = {},
     tickets = {}, dirty_tickets = {}, nominations = tonumber(meta[8]) or 0, nominated = {}, dirty_nominated = {},
-    rooms = {}, dirty_rooms = {}, offers = {}, dirty_offers = {}, unreserved = {},
+    rooms = {}, dirty_rooms = {}, offers = {}, dirty_offers = {}, unreserved = {}, placements = {}, repellers = {},
     ended = {}, expired = {}, touched = false, strange = false, familiar = {},
   }
 end
