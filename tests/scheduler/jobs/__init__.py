@@ -1,0 +1,1 @@
+"""Whole jobs planned by a plugin."""
