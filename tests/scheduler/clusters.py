@@ -37,9 +37,9 @@ class Bed:
         profile = default_profile(self.coscheduling, fit=fit, disabled=disabled)
         if extra:
             weights = {plugin.name: weight for plugin, weight in profile.scores}
-            names = {plugin.name for plugin in extra}
-            kept = (plugin for plugin in profile.plugins if plugin.name not in names)
-            profile = Profile((*kept, *extra), weights)
+            left = {plugin.name: plugin for plugin in extra}
+            plugins = [left.pop(plugin.name, plugin) for plugin in profile.plugins]
+            profile = Profile((*plugins, *left.values()), weights)
         self.profile = profile
         self.engine = Engine(self.cluster, profile)
         self.catalogue = Catalogue(self.cluster, profile)

@@ -269,12 +269,15 @@ def allowed(class_: Object, node: Node) -> bool:
     )
 
 
-def room(class_: Object, size: Any, node: Node, world: StorageWorld) -> bool:
-    """Whether the driver has room, if it says how much it has."""
+def tells_room(class_: Object, world: StorageWorld) -> bool:
+    """Whether the driver says how much room it has."""
     driver = world.drivers.get(class_["provisioner"])
-    if driver is None or not driver["spec"].get("storageCapacity"):
-        return True
-    for one in world.capacities.values():
+    return driver is not None and bool(driver["spec"].get("storageCapacity"))
+
+
+def roomy(class_: Object, size: Any, node: Node, world: StorageWorld) -> Object | None:
+    """What says that there is room for the volume on the node, of several the first by name."""
+    for _, one in sorted(world.capacities.items()):
         limit = one.get("maximumVolumeSize", one.get("capacity"))
         if (
             one["storageClassName"] == class_["metadata"]["name"]
@@ -282,8 +285,40 @@ def room(class_: Object, size: Any, node: Node, world: StorageWorld) -> bool:
             and parse(limit) >= size
             and labels_match(one.get("nodeTopology"), node.labels)
         ):
-            return True
-    return False
+            return one
+    return None
+
+
+def room(class_: Object, size: Any, node: Node, world: StorageWorld) -> bool:
+    """Whether the driver has room, if it says how much it has."""
+    return not tells_room(class_, world) or roomy(class_, size, node, world) is not None
+
+
+def capacity_score(pod: Pod, node: Node, world: StorageWorld, shape: dict[int, int]) -> int:
+    """How much of the storage the claims would use: of volumes that exist if there are any, else of the drivers' room.
+
+    ``shape``: the score at each whole percentage.
+    """
+    gets = find([world.claims[key] for key in claim_names(pod)], node, world)
+    assert isinstance(gets, dict), gets
+    asked: dict[str, int] = {}
+    there: dict[str, int] = {}
+    for key, name in gets.items():
+        claim = world.claims[key]
+        class_, size = class_of(claim), int(size_of(claim))
+        if name:
+            there[class_] = there.get(class_, 0) + int(parse(world.volumes[name]["spec"]["capacity"]["storage"]))
+            asked[class_] = asked.get(class_, 0) + size
+        elif not any(gets.values()) and size and tells_room(world.classes[class_], world):
+            found = roomy(world.classes[class_], size, node, world)
+            assert found is not None
+            there[class_] = int(parse(found["capacity"] if "capacity" in found else found["maximumVolumeSize"]))
+            asked[class_] = asked.get(class_, 0) + size
+    if not there:
+        return 0
+    full = {class_ for class_ in there if not there[class_] or asked[class_] > there[class_]}
+    points = [shape[100 if class_ in full else asked[class_] * 100 // there[class_]] for class_ in there]
+    return (2 * sum(points) + len(points)) // (2 * len(points))
 
 
 def promise(pod: Pod, node: Node, world: StorageWorld) -> dict[str, str]:

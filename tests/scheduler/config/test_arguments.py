@@ -503,8 +503,15 @@ BAD: list[tuple[str, dict[str, Any], list[str]]] = [
         {"bindTimeoutSeconds": -1, "shape": []},
         [
             "bindTimeoutSeconds: Invalid value: -1: invalid BindTimeoutSeconds, should not be a negative value",
-            "shape: Invalid value: []: unexpected field `shape`, remove it or turn on the feature gate "
-            "StorageCapacityScoring",
+            "shape: Required value: at least one point must be specified",
+        ],
+    ),
+    (
+        "VolumeBinding",
+        {"shape": [{"utilization": 10, "score": 11}, {"utilization": 5, "score": 0}]},
+        [
+            "shape[1].utilization: Invalid value: 5: values must be sorted in increasing order",
+            "shape[0].score: Invalid value: 11: not in valid range [0, 10]",
         ],
     ),
     (

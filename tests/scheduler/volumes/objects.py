@@ -19,9 +19,6 @@ from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Placed, PodInfo
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.plugins.volumebinding import VolumeBinding
-from koord.scheduler.plugins.volumelimits import NodeVolumeLimits
-from koord.scheduler.plugins.volumerestrictions import VolumeRestrictions
-from koord.scheduler.plugins.volumezone import VolumeZone
 from koord.scheduler.volumes.book import VolumeBook
 from tests.scheduler.clusters import Bed, requests
 
@@ -169,15 +166,10 @@ KINDS: Mapping[str, Resource] = {
 class VolumeBed(Bed):
     """Told of objects the way the service tells: each decoded once, every plugin that watches the kind hears of it."""
 
-    def __init__(self, *, seed: str = "") -> None:
-        plugins = (VolumeRestrictions(), NodeVolumeLimits(), VolumeBinding(), VolumeZone())
-        super().__init__(seed=seed, extra=[one for one in plugins if one.name not in self._shipped()])
+    def __init__(self, *, seed: str = "", binding: VolumeBinding | None = None) -> None:
+        super().__init__(seed=seed, extra=[] if binding is None else [binding])
         self.book = VolumeBook.of(self.cluster)
         self._objects: dict[tuple[str, str], Any] = {}
-
-    @staticmethod
-    def _shipped() -> set[str]:
-        return {plugin.name for plugin in Bed().profile.plugins}
 
     def tell(self, kind: str, new: Object) -> set[ClusterEvent]:
         meta = new["metadata"]

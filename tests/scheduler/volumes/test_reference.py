@@ -8,16 +8,20 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koord.scheduler.engine.placement import Placed
+from koord.scheduler.engine.placement import Placed, PodInfo
+from koord.scheduler.engine.window import Window
+from koord.scheduler.plugins.volumecapacity import RatingVolumeBinding
 from tests.reference.scheduler.objects import Node, Pod
 from tests.reference.scheduler.rules import Rules
 from tests.reference.scheduler.volumes import (
     VOLUME_FILTERS,
     StorageWorld,
+    capacity_score,
     claim_names,
     promise,
     volume_refusal,
 )
+from tests.scheduler.comparison.drawing import examples
 from tests.scheduler.volumes.objects import (
     HOST,
     ZONE,
@@ -40,6 +44,8 @@ SIZES = ("1Gi", "2Gi", "3Gi")
 MODES = (("ReadWriteOnce",), ("ReadWriteOnce", "ReadWriteMany"), ("ReadWriteOncePod",))
 CLAIMS = tuple(f"c{number}" for number in range(8))
 RULES = Rules([], {})
+CURVE = {use: (7 * use + 31) % 101 for use in range(101)}
+"""A score of its own for nearly every percentage."""
 
 _nodes = st.sampled_from(NODES)
 _zones = st.sampled_from(("z0", "z1", "z2"))
@@ -103,6 +109,7 @@ _pods = st.builds(
     st.lists(st.sampled_from(CLAIMS), min_size=1, max_size=3, unique=True),
     st.one_of(st.just([]), st.lists(_disks, max_size=1)),
 )
+_rooms = st.sampled_from((None, "500Mi", *SIZES))
 _steps = st.one_of(
     st.tuples(st.just("volume"), volumes()),
     st.tuples(st.just("claim"), claims()),
@@ -114,7 +121,10 @@ _steps = st.one_of(
     st.tuples(st.just("finish"), st.sampled_from(CLAIMS)),
     st.tuples(st.just("lose"), st.integers(0, 11)),
     st.tuples(st.just("limit"), st.tuples(_nodes, st.integers(0, 3))),
-    st.tuples(st.just("room"), st.tuples(_nodes, st.sampled_from(("500Mi", *SIZES)))),
+    st.tuples(
+        st.just("room"),
+        st.tuples(_nodes, st.sampled_from((None, "500Mi", *SIZES)), st.sampled_from((None, None, "1Gi", "2Gi"))),
+    ),
     st.tuples(st.just("attach"), st.tuples(_nodes, st.integers(0, 11))),
 )
 
@@ -124,7 +134,8 @@ class Twins:
     promises written into it."""
 
     def __init__(self) -> None:
-        self.bed = VolumeBed()
+        self.rating = RatingVolumeBinding(np.array([CURVE[use] for use in range(101)], dtype=np.float64))
+        self.bed = VolumeBed(binding=self.rating)
         self.world = StorageWorld()
         self.api: dict[tuple[str, str], Object] = {}
         self.placed: dict[str, tuple[Pod, Any, dict[str, str]]] = {}
@@ -207,8 +218,9 @@ class Twins:
     def do_limit(self, value: tuple[str, int]) -> None:
         self.tell("csi_node", csi_node(value[0], {"made.io": value[1] or None}))
 
-    def do_room(self, value: tuple[str, str]) -> None:
-        self.tell("capacity", capacity(f"of-{value[0]}", "made", value[1], {HOST: value[0]}))
+    def do_room(self, value: tuple[str, str | None, str | None]) -> None:
+        node, amount, largest = value
+        self.tell("capacity", capacity(f"of-{node}", "made", amount, {HOST: node}, largest))
 
     def do_attach(self, value: tuple[str, int]) -> None:
         self.tell("attachment", attachment(f"at-{value[0]}", "made.io", value[0], f"v{value[1]}"))
@@ -272,6 +284,7 @@ class Twins:
             evaluation = self.bed.engine.evaluation(info.class_)
             keys = evaluation.refresh(self.bed.cluster)
             assert {self.bed.cluster.index.name(row) for row in np.flatnonzero(keys >= 0).tolist()} == feasible
+            self.compare_scores(pod, info, feasible)
         else:
             refusal = f"0/{len(NODES)} nodes are available: {refusal}."
         outcome = self.bed.engine.place_one(info, 0.0)
@@ -296,6 +309,17 @@ class Twins:
                 assert selected[key] == outcome.node
         assert set(gets) <= set(claim_names(pod))
 
+    def compare_scores(self, pod: Pod, info: PodInfo, feasible: set[str]) -> None:
+        """How much of the storage the pod's claims would use on each node that can take it."""
+        terms = self.rating.score_terms(info.class_.template, self.bed.cluster)
+        told = [0.0] * len(NODES)
+        if terms is not None:
+            told = self.rating.score(terms, Window.full(self.bed.cluster)).tolist()
+        for node in self.world.nodes.values():
+            row = self.bed.cluster.index.find(node.name)
+            if node.name in feasible and row is not None:
+                assert told[row] == capacity_score(pod, node, self.world, CURVE), node.name
+
 
 _begin = st.tuples(
     st.tuples(*(claims(name=name) for name in CLAIMS)),
@@ -303,7 +327,7 @@ _begin = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(_begin, st.lists(_steps, min_size=10, max_size=40))
 def test_plugins_agree_with_the_reference(
     begin: tuple[tuple[Object, ...], tuple[Object, ...]], steps: list[tuple[str, Any]]

@@ -185,19 +185,19 @@ class PodTopologySpreadArgs(Args, frozen=True):
 
 
 class VolumeBindingArgs(Args, frozen=True):
-    """Of VolumeBinding."""
+    """Of VolumeBinding. A ``shape`` turns on what upstream has behind the gate StorageCapacityScoring: nodes are rated
+    by how much of their storage the claims would use."""
 
     bind_timeout_seconds: Int64 = 600
     shape: tuple[ShapePoint, ...] | None = None
 
     def problems(self, path: str) -> Iterator[Problem]:
-        """The timeout is not negative; a shape needs a gate that is off."""
+        """The timeout is not negative; a shape has points, rising and in range."""
         if self.bind_timeout_seconds < 0:
             rule = "invalid BindTimeoutSeconds, should not be a negative value"
             yield invalid(f"{path}.bindTimeoutSeconds", self.bind_timeout_seconds, rule)
         if self.shape is not None:
-            rule = "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"
-            yield invalid(f"{path}.shape", msgspec.to_builtins(self.shape), rule)
+            yield from check_shape(f"{path}.shape", self.shape)
 
 
 class DefaultPreemptionArgs(Args, frozen=True):

@@ -28,7 +28,7 @@ from koord.scheduler.plugins.balanced import BalancedSettings, NodeResourcesBala
 from koord.scheduler.plugins.coscheduling import Coscheduling
 from koord.scheduler.plugins.defaultpreemption import DefaultPreemption
 from koord.scheduler.plugins.elasticquota import ElasticQuota
-from koord.scheduler.plugins.fit import FitSettings, NodeResourcesFit
+from koord.scheduler.plugins.fit import FitSettings, NodeResourcesFit, ShapePoint, curve
 from koord.scheduler.plugins.fitplus import NodeResourcesFitPlus
 from koord.scheduler.plugins.gates import SchedulingGates
 from koord.scheduler.plugins.hint import SchedulingHint
@@ -43,6 +43,7 @@ from koord.scheduler.plugins.scarce import ScarceResourceAvoidance
 from koord.scheduler.plugins.tolerations import TaintToleration
 from koord.scheduler.plugins.topologyspread.plugin import PodTopologySpread
 from koord.scheduler.plugins.volumebinding import VolumeBinding
+from koord.scheduler.plugins.volumecapacity import RatingVolumeBinding
 from koord.scheduler.plugins.volumelimits import NodeVolumeLimits
 from koord.scheduler.plugins.volumerestrictions import VolumeRestrictions
 from koord.scheduler.plugins.volumezone import VolumeZone
@@ -93,7 +94,11 @@ def _preemption(config: ProfileConfig) -> Plugin:
 
 
 def _volume_binding(config: ProfileConfig) -> Plugin:
-    return VolumeBinding(float(config.arguments(VolumeBinding.name, VolumeBindingArgs).bind_timeout_seconds))
+    args = config.arguments(VolumeBinding.name, VolumeBindingArgs)
+    timeout_s = float(args.bind_timeout_seconds)
+    if not args.shape:
+        return VolumeBinding(timeout_s)
+    return RatingVolumeBinding(curve([ShapePoint(point.utilization, point.score) for point in args.shape]), timeout_s)
 
 
 FACTORIES: Mapping[str, Factory] = {

@@ -3,12 +3,12 @@
 What is decided, is decided in ``koord.scheduler.volumes``; this is its place in the framework.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from koord.columns.matrix import Bools
+from koord.columns.matrix import Bools, Ints
 from koord.kube.pods import PodSpec
 from koord.kube.resources import Resource
 from koord.kube.storage import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -31,9 +31,11 @@ from koord.scheduler.framework.contract import (
     Terms,
     Watch,
     WatchPlugin,
+    Without,
     Write,
 )
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.plugins.obstacles import AsItIs
 from koord.scheduler.plugins.rows import takes_now
 from koord.scheduler.volumes import watching
 from koord.scheduler.volumes.binding import Choice, Resolved, resolve
@@ -115,6 +117,10 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, PreBindPlugin,
         """Taking pods away does not help."""
         verdict = self._now(terms).value.judge(self._book, window)
         return [Reason(text, rows, resolvable=False) for text, rows in verdict.reasons]
+
+    def without(self, terms: Terms, rows: Ints, pods: Sequence[Sequence[AssignedPod]]) -> Without:
+        """Pods that go leave their volumes where they are."""
+        return AsItIs(self, terms)
 
     # Reserve --------------------------------------------------------------------------------------------------------
 

@@ -1,14 +1,15 @@
 """VolumeZone: volumes with labels of a zone or region go to nodes of it. Spec 10 section 3.15."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from koord.columns.matrix import Bools
+from koord.columns.matrix import Bools, Ints
 from koord.kube.resources import Resource
 from koord.kube.storage import PersistentVolume, PersistentVolumeClaim
 from koord.scheduler.engine.cluster import Cluster, NodeInfo
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import (
+    AssignedPod,
     FilterPlugin,
     Locality,
     PreFilterPlugin,
@@ -17,8 +18,10 @@ from koord.scheduler.framework.contract import (
     Terms,
     Watch,
     WatchPlugin,
+    Without,
 )
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.plugins.obstacles import AsItIs
 from koord.scheduler.plugins.rows import takes_now
 from koord.scheduler.volumes import watching
 from koord.scheduler.volumes.book import VolumeBook
@@ -84,6 +87,10 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, WatchPlugin):
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
         """Taking pods away does not help."""
         return [Reason(NO_ZONE, ~self.filter(terms, window), resolvable=False)]
+
+    def without(self, terms: Terms, rows: Ints, pods: Sequence[Sequence[AssignedPod]]) -> Without:
+        """Pods that go leave their volumes where they are."""
+        return AsItIs(self, terms)
 
     def watches(self) -> tuple[Watch, ...]:
         """Claims and volumes."""

@@ -222,10 +222,11 @@ class VolumeBook:
     def _apply_capacity(self, key: str, new: CSIStorageCapacity | None) -> bool:
         room: Room | None = None
         if new is not None:
-            limit = new.limit
+            largest = -1 if new.limit is None else min(value(new.limit), LARGEST)
             room = Room(
-                -1 if limit is None else min(value(limit), LARGEST),
+                largest,
                 None if new.node_topology is None else compile_label_selector(new.node_topology),
+                largest if new.capacity is None else min(value(new.capacity), LARGEST),
             )
         before = self._class_of_capacity.pop(key, None)
         if before is not None and (new is None or new.storage_class_name != before):

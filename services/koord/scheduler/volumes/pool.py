@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from koord.columns.matrix import Bools
+from koord.columns.matrix import Bools, Ints
 from koord.kube.selectors import Selector
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.volumes.places import PlaceIndex, Places
@@ -101,6 +101,12 @@ class Pool:
         return fits
 
     @property
+    def sizes(self) -> Ints:
+        """Bytes by position."""
+        self._lay()
+        return self._sizes
+
+    @property
     def index(self) -> PlaceIndex:
         """Where they are."""
         self._lay()
@@ -112,7 +118,7 @@ class Pool:
         offers = sorted(self._offers.values(), key=lambda offer: (offer.size, offer.name))
         self.names = [offer.name for offer in offers]
         self._position = {name: position for position, name in enumerate(self.names)}
-        self._sizes = np.array([offer.size for offer in offers], dtype=np.int64)
+        self._sizes: Ints = np.array([offer.size for offer in offers], dtype=np.int64)
         self._modes = np.array([offer.modes for offer in offers], dtype=np.int64)
         self._blocks = np.array([offer.block for offer in offers], dtype=np.bool_)
         self._numbers: dict[str, int] = {}
