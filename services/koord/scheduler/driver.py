@@ -16,6 +16,7 @@ from koord.scheduler.binds import Binds
 from koord.scheduler.claiming import Claims, Planned
 from koord.scheduler.corrections import Corrections
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.jobs.nextpod import NextPods
 from koord.scheduler.nominating import Nominating
 from koord.scheduler.notices import Notices
 from koord.scheduler.outgoing import Outgoing
@@ -81,6 +82,8 @@ class Driver:
         self._log = log
         self._batch = batch
         self._on_crash = on_crash
+        self.next_pods: NextPods | None = None
+        """Who is tried before all others, where a plugin says so."""
         self._wake = asyncio.Event()
         self._stopping = False
         self._window = asyncio.Semaphore(WINDOW)
@@ -121,7 +124,8 @@ class Driver:
         if not await self.rounds.give_back_unanswered():
             return None  # the ledger is away or closed: what is claimed now only adds to what is unanswered
         self._advance(now)
-        units = self._queue.pop(self._batch, now)
+        units = self.next_pods.units(now) if self.next_pods is not None else []
+        units = units or self._queue.pop(self._batch, now)
         if not units:
             return None
         if self.nominating:

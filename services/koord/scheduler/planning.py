@@ -58,7 +58,7 @@ class Planner:
         self._inline.begin()
         while index < len(units):
             unit = units[index]
-            if unit.key in self._inline.seized:
+            if self._jobs is not None and self._under_way(unit):
                 index += 1
             elif unit.group:
                 await self._group(unit, planned)
@@ -116,6 +116,10 @@ class Planner:
             else:
                 self._refused(unit, [(pod, outcome)], outcome.plugins, now)
         return positions[done] if done < len(pods) else stop
+
+    def _under_way(self, unit: Unit) -> bool:
+        """Whether the unit was planned already, with the job of another one."""
+        return unit.key in self._inline.seized or any(map(self._engine.assumed, unit.pods))
 
     def _of_job(self, unit: Unit) -> bool:
         """Whether a plugin may have a plan for the job of the unit's pods, or had one that they are in."""

@@ -35,6 +35,7 @@ from koord.scheduler.gang.podgroups import PodGroupController
 from koord.scheduler.gates import read_gates
 from koord.scheduler.intake import Intake
 from koord.scheduler.jobs.asking import JobPlans
+from koord.scheduler.jobs.nextpod import NextPods
 from koord.scheduler.monitor import Monitor
 from koord.scheduler.notices import Notices
 from koord.scheduler.outgoing import Outgoing
@@ -158,6 +159,9 @@ class SchedulerService:
             profile=name,
             on_crash=host.fail,
         )
+        next_pods = NextPods(self._engine.plugins, self._queue, self._world, host.log, most=settings.batch)
+        if next_pods.plugin is not None:
+            self._driver.next_pods = next_pods
         self._intake = Intake(
             bus,
             self._engine,
