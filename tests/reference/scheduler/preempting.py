@@ -63,7 +63,9 @@ def candidates(pod: Pod, world: World, rules: Rules, budgets: list[Budget]) -> t
 
 def on(pod: Pod, node: Node, world: World, rules: Rules, budgets: list[Budget]) -> Candidate | list[str]:
     """Take all lower pods away, then give back whom the pod can do with."""
-    lower = sorted((one for one in world.on(node) if priority(one) < priority(pod)), key=lambda p: (-priority(p), p.uid))
+    lower = sorted(
+        (one for one in world.on(node) if priority(one) < priority(pod)), key=lambda p: (-priority(p), p.uid)
+    )
     if not lower:
         return [NO_VICTIMS]
     breaking = beyond(lower, budgets)
