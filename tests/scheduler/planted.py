@@ -242,6 +242,72 @@ class Keys(Planted, ReservePlugin):
         self.taken_back += self.given.pop(uid, None) is not None
 
 
+class Lockers(Keys):
+    """The same; equal pods are placed in runs although their filters know nothing of it."""
+
+    name: ClassVar[str] = "Lockers"
+
+    def looks_ahead(self, terms: Terms) -> bool:
+        return True
+
+
+class Lots(Planted, FilterPlugin, ScorePlugin, ReservePlugin):
+    """Gives each pod the next lot of its row, the larger the later; a row has ``10 + terms`` in all. Filter and Score
+    look ahead."""
+
+    name: ClassVar[str] = "Lots"
+    filter_terms = score_terms = reserve_terms = Planted.terms
+
+    def attach(self, cluster: Cluster) -> None:
+        super().attach(cluster)
+        self.given: dict[str, tuple[str, int]] = {}
+
+    def looks_ahead(self, terms: Terms) -> bool:
+        return True
+
+    def used(self, node: str | None) -> int:
+        return sum(size for where, size in self.given.values() if where == node)
+
+    def rows(self, window: Window) -> list[int]:
+        """What is used of each row of the window."""
+        found: list[int] = []
+        rows = np.arange(self.cluster.high)[window.rows].tolist()
+        counts = [0.0] * len(rows) if window.counts is None else window.counts.tolist()
+        for row, count in zip(rows, counts, strict=True):
+            used = self.used(self.cluster.index.name(row))
+            for _ in range(int(count)):
+                used += used + 1
+            found.append(used)
+        return found
+
+    def filter(self, terms: Terms, window: Window) -> Bools:
+        assert isinstance(terms, int)
+        return np.array([used + used + 1 <= 10 + terms for used in self.rows(window)], dtype=np.bool_)
+
+    def score(self, terms: Terms, window: Window) -> Floats:
+        return np.array([max(0.0, 90.0 - 7 * used) for used in self.rows(window)])
+
+    def reasons(self, terms: Terms, window: Window) -> list[Reason]:
+        return [Reason("node(s) had no lot", ~self.filter(terms, window))]
+
+    def reserve(self, pod: PodRef, terms: Terms, row: int) -> Allocation | str:
+        assert isinstance(terms, int)
+        node = self.cluster.index.name(row)
+        assert node is not None
+        size = self.used(node) + 1
+        if self.used(node) + size > 10 + terms:
+            return "node(s) had no lot"
+        self.given[pod.uid] = node, size
+        self.cluster.touch(row)
+        return Allocation({"lot": str(size)}, slots=(f"lot/{node}/{size}",))
+
+    def unreserve(self, uid: str) -> None:
+        node, _ = self.given.pop(uid, ("", 0))
+        row = self.cluster.index.find(node)
+        if row is not None:
+            self.cluster.touch(row)
+
+
 class Favourite(Planted, PreferPlugin):
     """Prefers two nodes."""
 
@@ -276,4 +342,17 @@ class Moody(Planted, FilterPlugin):
 
 def planted() -> list[Plugin]:
     """One of each."""
-    return [Skew(), Crowd(), Empty(), Share(), Slots(), Level(), Flaky(), Keys(), Favourite(), Moody()]
+    return [
+        Skew(),
+        Crowd(),
+        Empty(),
+        Share(),
+        Slots(),
+        Level(),
+        Flaky(),
+        Keys(),
+        Lockers(),
+        Lots(),
+        Favourite(),
+        Moody(),
+    ]

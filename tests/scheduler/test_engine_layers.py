@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from tests.scheduler.planted import Flaky, Keys, Moody, Skew, Slots, planted
 
 USES = (
     *("Skew:0", "Skew:2", "Crowd", "Empty", "Share", "Slots", "Slots:3", "Level", "Level:1", "Flaky"),
-    *("Keys:2", "Favourite:2", "Moody"),
+    *("Keys:2", "Lockers:2", "Lots", "Lots:9", "Favourite:2", "Moody"),
 )
 kinds = st.lists(
     st.tuples(
@@ -143,6 +144,26 @@ def test_a_refused_reserve_tries_the_next_row_and_is_explained() -> None:
     assert isinstance(place(bed, "r", "Keys:2"), Placed)
     assert bed.engine.confirm("uid-default-p1") and not bed.engine.forget("uid-default-p1")
     assert keys.taken_back == 1
+
+
+@pytest.mark.parametrize(("use", "more"), [("Lots", 1), ("Lockers:3", 0), ("Lots Lockers:3", 1), ("Lots Slots", 1)])
+def test_equal_pods_that_are_given_things_are_placed_together(use: str, more: int) -> None:
+    together, singly = bed_of(3), bed_of(3)
+    pods = [together.pod(f"p{number}", requests("100m"), annotations={"use": use}) for number in range(14)]
+    outcomes: list[Outcome] = []
+    assert together.engine.place(pods, outcomes) == 14
+    assert outcomes == [place(singly, f"p{number}", use) for number in range(14)]
+    given_ = [outcome for outcome in outcomes if isinstance(outcome, Placed)]
+    assert len(given_) == 9
+    assert all(len(outcome.annotations) and len(outcome.slots) == more for outcome in given_)
+    for bed in (together, singly):
+        assert all(bed.engine.forget(pod.uid) for pod in pods[::2] if bed.engine.assumed(pod.uid))
+    again = [together.pod(f"q{number}", requests("100m"), annotations={"use": use}) for number in range(14)]
+    outcomes = []
+    assert together.engine.place(again, outcomes) == 14
+    assert outcomes == [place(singly, f"q{number}", use) for number in range(14)]
+    assert together.cluster.usage.tobytes() == singly.cluster.usage.tobytes()
+    assert not together.engine.errors
 
 
 def test_preferred_nodes_come_first_whatever_the_scores() -> None:

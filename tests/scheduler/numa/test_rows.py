@@ -1,6 +1,6 @@
 """All nodes at once is each node alone: Filter, reasons and Score of the plugin held to Reserve's own functions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,9 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from koord.kube.protocol.cpulist import format_cpus
 from koord.kube.protocol.cputopology import CPU
-from koord.scheduler.engine.placement import PodInfo
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import Allocation
 from koord.scheduler.numa.amplification import amplify
@@ -23,90 +21,8 @@ from koord.scheduler.plugins.nodenumaresource.rows import INSUFFICIENT_AMPLIFIED
 from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings, ResourceWeight, Strategy
 from koord.scheduler.plugins.nodenumaresource.terms import NUMATerms
 from tests.scheduler.clusters import GIB
-from tests.scheduler.numa.machines import BIND_LABEL, NUMA_SPEC, POLICY_LABEL, RESOURCE_SPEC, NumaBed, zones
-
-POLICIES = ("", "BestEffort", "Restricted", "SingleNUMANode")
-Node = dict[str, Any]
-
-_nodes = st.fixed_dictionaries(
-    {
-        "zones": st.integers(0, 4),
-        "cores": st.integers(1, 3),
-        "policy": st.sampled_from(POLICIES),
-        "bind": st.sampled_from(("", "", "FullPCPUsOnly", "SpreadByPCPUs")),
-        "ratio": st.sampled_from(("", "", '{"cpu":1.5}')),
-        "memory": st.integers(1, 8),
-        "lists": st.sampled_from((("cpu", "memory"), ("cpu", "memory"), ("memory",), ("cpu", "memory", "x.io/a"))),
-        "pods": st.lists(
-            st.tuples(st.integers(0, 2**24 - 1), st.integers(0, 2**24 - 1), st.integers(0, 15), st.integers(0, 3)),
-            max_size=4,
-        ),
-    }
-)
-_wishes = st.fixed_dictionaries(
-    {
-        "cpu": st.sampled_from(("", "1", "2", "3", "4", "6", "500m", "2500m")),
-        "memory": st.sampled_from(("", "1Gi", "3Gi", "6Gi")),
-        "other": st.sampled_from(("", "", "2")),
-        "bound": st.booleans(),
-        "spec": st.sampled_from(
-            (
-                "",
-                '{"requiredCPUBindPolicy":"FullPCPUs"}',
-                '{"requiredCPUBindPolicy":"SpreadByPCPUs"}',
-                '{"requiredCPUBindPolicy":"ConstrainedBurst"}',
-                '{"preferredCPUBindPolicy":"SpreadByPCPUs","preferredCPUExclusivePolicy":"PCPULevel"}',
-            )
-        ),
-        "policy": st.sampled_from(POLICIES),
-        "exclusive": st.sampled_from(("", "Preferred", "Required")),
-    }
-)
-
-
-def build(bed: NumaBed, name: str, node: Node) -> None:
-    count, cores = node["zones"], node["cores"]
-    cpus = [CPU(i, i // 2, 0, i // (2 * cores)) for i in range(2 * cores * max(count, 1))]
-    amounts = {"cpu": str(2 * cores), "memory": f"{node['memory']}Gi", "x.io/a": "3"}
-    labels = {POLICY_LABEL: node["policy"], BIND_LABEL: node["bind"]}
-    ratio = {"node.koordinator.sh/resource-amplification-ratio": node["ratio"]} if node["ratio"] else {}
-    bed.machine(
-        name,
-        cpus,
-        zones(*[{key: amounts[key] for key in node["lists"]}] * count),
-        labels={key: value for key, value in labels.items() if value},
-        annotations=ratio,
-        cpu=1500 * len(cpus) if ratio else 0,
-        memory=node["memory"] * max(count, 1) * GIB,
-    )
-    taken = 0
-    for one, other, where, gib in node["pods"]:
-        mask = one & other & (1 << len(cpus)) - 1 & ~taken
-        taken |= mask
-        parts = [
-            (
-                zone,
-                {
-                    "cpu": str(min((mask >> 2 * cores * zone & (1 << 2 * cores) - 1).bit_count() + gib // 2, 9)),
-                    "memory": f"{gib}Gi",
-                },
-            )
-            for zone in range(count)
-            if where >> zone & 1
-        ]
-        bed.there(name, format_cpus(mask), parts=parts, cpu=str(mask.bit_count()), memory=f"{gib}Gi")
-
-
-def pod(bed: NumaBed, wish: Mapping[str, Any]) -> PodInfo:
-    annotations = {RESOURCE_SPEC: wish["spec"]} if wish["spec"] else {}
-    if wish["policy"] or wish["exclusive"]:
-        annotations[NUMA_SPEC] = (
-            f'{{"numaTopologyPolicy":"{wish["policy"]}","singleNUMANodeExclusive":"{wish["exclusive"]}"}}'
-        )
-    wanted = {"cpu": wish["cpu"], "memory": wish["memory"], "x.io/a": wish["other"]}
-    container = {"name": "c", "resources": {"requests": {key: amount for key, amount in wanted.items() if amount}}}
-    labels = {"koordinator.sh/qosClass": "LSR"} if wish["bound"] else {}
-    return bed.pod("wish", {"containers": [container]}, labels=labels, annotations=annotations)
+from tests.scheduler.numa import drawing
+from tests.scheduler.numa.machines import NumaBed, zones
 
 
 def rated(state: NodeState, wish: PodWish, scoring: Scoring) -> set[int]:
@@ -147,16 +63,16 @@ def rate(state: NodeState, wish: PodWish, scoring: Scoring, indexes: Sequence[in
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(st.lists(_nodes, min_size=1, max_size=4), _wishes, st.booleans(), st.booleans())
+@given(st.lists(drawing.nodes, min_size=1, max_size=4), drawing.wishes, st.booleans(), st.booleans())
 def test_every_row_is_answered_as_that_node_alone(
-    nodes: list[Node], wish: dict[str, Any], most: bool, zones_most: bool
+    nodes: list[drawing.Node], wish: dict[str, Any], most: bool, zones_most: bool
 ) -> None:
     kinds = ("LeastAllocated", "MostAllocated")
     made = NUMASettings(scoring=Strategy(type=kinds[most]), zones=Strategy(type=kinds[zones_most]))  # type: ignore[arg-type]
     bed = NumaBed(made)
     for number, node in enumerate(nodes):
-        build(bed, f"n{number}", node)
-    wanted = pod(bed, wish)
+        drawing.build(bed, f"n{number}", node)
+    wanted = drawing.pod(bed, wish)
     plugin, template = bed.plugin, wanted.class_.template
     window = Window.full(bed.cluster)
     if plugin.prefilter_terms(template, bed.cluster) is not None:

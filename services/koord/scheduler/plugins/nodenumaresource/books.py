@@ -333,6 +333,16 @@ class Books:
             self.version += 1
             self.cluster.touch(node.row)
 
+    @property
+    def giving(self) -> bool:
+        """Whether some node gives every pod CPUs or aligns it."""
+        return self.binding > 0 or self.aligning > 0
+
+    @property
+    def changed(self) -> int:
+        """How many nodes :meth:`flush` has to lay out."""
+        return len(self._dirty)
+
     def flush(self) -> None:
         """Bring the columns up to date: to be called before they are read."""
         for node in self._dirty:

@@ -8,7 +8,6 @@ import numpy as np
 from koord.accounting.requests import amounts
 from koord.columns.matrix import Bools, Floats, Ints
 from koord.kube.noderesourcetopology import NodeResourceTopology
-from koord.kube.protocol.cpulist import cpu_ids
 from koord.kube.protocol.nodekeys import AMPLIFICATION_RATIO, RESERVATION, SYSTEM_QOS_RESOURCE
 from koord.kube.protocol.numa import (
     NUMA_TOPOLOGY_SPEC,
@@ -43,18 +42,17 @@ from koord.scheduler.numa.layout import read_node, read_topology
 from koord.scheduler.numa.state import PodAllocation
 from koord.scheduler.numa.take import NOT_ENOUGH
 from koord.scheduler.plugins.hint import HINT, LEGACY_HINT
+from koord.scheduler.plugins.nodenumaresource.asking import Asking
 from koord.scheduler.plugins.nodenumaresource.books import Books
-from koord.scheduler.plugins.nodenumaresource.onerow import answer
 from koord.scheduler.plugins.nodenumaresource.plainscore import PlainScore
 from koord.scheduler.plugins.nodenumaresource.removal import NUMAWithout
-from koord.scheduler.plugins.nodenumaresource.rows import INSUFFICIENT_AMPLIFIED, Rows
+from koord.scheduler.plugins.nodenumaresource.rows import INSUFFICIENT_AMPLIFIED
 from koord.scheduler.plugins.nodenumaresource.settings import NUMASettings
 from koord.scheduler.plugins.nodenumaresource.terms import NAME, NUMATerms, compile_terms
-from koord.scheduler.plugins.nodenumaresource.working import REFUSED, Answer, Working
+from koord.scheduler.plugins.nodenumaresource.working import Working
 
-FEW = 32
-"""Rows up to which one by one is faster than by columns; the engine names a row again each time it changed."""
 NOTHING = PodAllocation()
+NOT_GIVEN = Allocation()
 MOST_TERMS = 4096
 """Terms that are shared."""
 
@@ -83,16 +81,16 @@ class NodeNUMAResource(
     def __init__(self, settings: NUMASettings | None = None) -> None:
         self.settings = settings or NUMASettings()
         self.books: Books
-        self._asked: tuple[Window, Terms, int, list[Answer]] | None = None
+        self._asking: Asking
         self._working = Working(self.settings)
         self._known: dict[NUMATerms, NUMATerms] = {}
         self._plain = PlainScore(self.settings.scoring.scoring)
         self._last: tuple[Template, NUMATerms | None] | None = None
-        self._rows: tuple[Window, Terms, int, Rows] | None = None
 
     def attach(self, cluster: Cluster) -> None:
         """The books are shared by the plugins of all profiles."""
         self.books = Books.of(cluster)
+        self._asking = Asking(self.books, self._working, self.settings)
 
     @property
     def epoch(self) -> int:  # type: ignore[override]
@@ -143,16 +141,14 @@ class NodeNUMAResource(
     def filter(self, terms: Terms, window: Window) -> Bools:
         """Every check of the spec, on all rows at once."""
         assert isinstance(terms, NUMATerms)
-        if window.size <= FEW or terms.designated is not None:
-            return np.array([one[0] for one in self._few(terms, window)])
-        return self._on(terms, window).fits()
+        return self._asking.fits(terms, window)
 
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
         """A row is refused by the first check that it fails."""
         assert isinstance(terms, NUMATerms)
         if terms.designated is not None:
             return self._undesignated(terms, window)
-        return self._on(terms, window).reasons()
+        return self._asking.many(terms, window).reasons()
 
     def without(self, terms: Terms, rows: Ints, pods: Sequence[Sequence[AssignedPod]]) -> Without:
         """Pods that go give back their CPUs and what they have of NUMA nodes."""
@@ -162,7 +158,7 @@ class NodeNUMAResource(
     def _undesignated(self, terms: NUMATerms, window: Window) -> list[Reason]:
         """Why rows cannot give what a hint designates."""
         found: dict[str, Bools] = {}
-        refused = np.flatnonzero([not one.fits for one in self._few(terms, window)])
+        refused = np.flatnonzero([not one.fits for one in self._asking.few(terms, window)])
         rows = np.arange(window.cluster.high)[window.rows]
         for at in refused.tolist():
             name = window.cluster.index.name(int(rows[at]))
@@ -186,25 +182,25 @@ class NodeNUMAResource(
             rates = self._plain.rate(window, terms.natives)
             if rates is not None:
                 return rates
-        if window.size <= FEW or terms.designated is not None:
-            return np.array([one[1] for one in self._few(terms, window)])
-        scores = self._on(terms, window).score()
-        self._rows = None  # nothing is asked after the score; the window may be large
-        return scores
+        return self._asking.scores(terms, window)
 
     # Reserve --------------------------------------------------------------------------------------------------------
 
     def reserve_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """None: pods of the class get nothing anywhere."""
         terms = self._terms(template)
-        if terms is None or not (terms.special or self._giving):
+        if terms is None or not (terms.special or self.books.giving):
             return None
         return terms
 
     def reserves(self, terms: Terms) -> bool:
         """Whether the pod, or some node, asks for CPUs of one's own or for alignment."""
         assert isinstance(terms, NUMATerms)
-        return terms.special or self._giving
+        return terms.special or self.books.giving
+
+    def looks_ahead(self, terms: Terms) -> bool:
+        """What a pod gets depends on the node and the pods before it on that node alone."""
+        return True
 
     def reserve(self, pod: PodRef, terms: Terms, row: int) -> Allocation | str:
         """Take the CPUs and amounts; what was taken becomes resource-status, each CPU is a slot of the ledger."""
@@ -217,10 +213,13 @@ class NodeNUMAResource(
             return worked.found
         given = worked.found.allocation if worked.found is not None else NOTHING
         if not given.cpus and not given.zones:
-            return Allocation()
+            return NOT_GIVEN
         annotations = worked.annotations(pod.annotations.get(RESOURCE_SPEC, ""))
         self.books.give(pod.uid, node, given, annotations[RESOURCE_STATUS])
-        return Allocation(annotations, slots=tuple([f"cpu/{node}/{cpu}" for cpu in cpu_ids(given.cpus)]))
+        if worked.following is not None:
+            state.note = worked.following[1]
+        prefix = f"cpu/{node}/"
+        return Allocation(annotations, (), tuple([prefix + cpu for cpu in worked.cpus()]))
 
     def unreserve(self, uid: str) -> None:
         """Give back what the pod has."""
@@ -311,32 +310,6 @@ class NodeNUMAResource(
             raise ValueError("; ".join(reported.problems))
         return (ClusterEvent.NODE_TOPOLOGY_ADD if old is None else ClusterEvent.NODE_TOPOLOGY_UPDATE,)
 
-    def _few(self, terms: NUMATerms, window: Window) -> list[Answer]:
-        """As :meth:`_on`, node by node; what is worked out for Filter is kept for Score and Reserve."""
-        kept, version = self._asked, self.books.version
-        if kept is not None and kept[0] is window and kept[1] is terms and kept[2] == version:
-            return kept[3]
-        cluster = window.cluster
-        answers: list[Answer] = []
-        rows = np.arange(cluster.high)[window.rows] if isinstance(window.rows, slice) else window.rows
-        for at, row in enumerate(rows.tolist()):
-            name = cluster.index.name(row)
-            if name is None:
-                answers.append(REFUSED)
-            else:
-                answers.append(answer(self.books.state(name), terms, window, at, self.settings, self._working))
-        self._asked = window, terms, version, answers
-        return answers
-
-    def _on(self, terms: NUMATerms, window: Window) -> Rows:
-        """Filter and Score ask about the same rows, one after the other: what both need is read once."""
-        kept, version = self._rows, self.books.version
-        if kept is not None and kept[0] is window and kept[1] is terms and kept[2] == version:
-            return kept[3]
-        rows = Rows(self.books, terms, window, self.settings)
-        self._rows = window, terms, version, rows
-        return rows
-
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _terms(self, template: Template) -> NUMATerms | None:
@@ -351,14 +324,9 @@ class NodeNUMAResource(
         return self._last[1]
 
     @property
-    def _giving(self) -> bool:
-        """Whether some node gives every pod CPUs or aligns it."""
-        return self.books.binding > 0 or self.books.aligning > 0
-
-    @property
     def _demanding(self) -> bool:
         """Whether some node makes demands on every pod."""
-        return self._giving or self.books.amplified > 0
+        return self.books.giving or self.books.amplified > 0
 
 
 def _words(annotations: Mapping[str, str]) -> tuple[str | None, str | None]:

@@ -8,6 +8,7 @@ from collections.abc import Hashable
 from typing import Final, NamedTuple
 
 from koord.accounting.requests import resource_list
+from koord.kube.protocol.cpulist import cpu_ids
 from koord.kube.protocol.numa import (
     FULL_PCPUS,
     RESOURCE_SPEC,
@@ -29,6 +30,8 @@ from koord.scheduler.plugins.nodenumaresource.terms import INTEGER, NUMATerms
 
 MOST: Final = 4096
 """Answers that are kept."""
+AHEAD: Final = "ahead/"
+"""Pods that are not there yet; no uid begins like this."""
 
 
 class Answer(NamedTuple):
@@ -44,10 +47,22 @@ REFUSED: Final = Answer(False)
 class Worked:
     """One answer. ``at_once``: what Filter and Score say, None where the node's amounts have a say.
 
-    ``found``: what the pod gets, a text why it gets nothing, None where it asks for nothing special.
+    ``found``: what the pod gets, a text why it gets nothing, None where it asks for nothing special. ``following``: the
+    books as they are with the pod on them, and what the next pod of the class gets then; None before it was asked.
     """
 
-    __slots__ = ("_annotations", "at_once", "found", "layout", "settings", "terms", "wish")
+    __slots__ = (
+        "_annotations",
+        "_cpus",
+        "_rating",
+        "at_once",
+        "following",
+        "found",
+        "layout",
+        "settings",
+        "terms",
+        "wish",
+    )
 
     def __init__(self, state: NodeState, terms: NUMATerms, settings: NUMASettings) -> None:
         self.layout: Layout = state.layout
@@ -55,6 +70,9 @@ class Worked:
         self.settings = settings
         wish = self.wish = terms.wish(state.layout, settings)
         self._annotations: dict[str, str] | None = None
+        self._cpus: tuple[str, ...] | None = None
+        self._rating: float | None = None
+        self.following: tuple[NodeState, Worked] | None = None
         self.found: Placement | str | None = None
         self.at_once: Answer | None = None
         refused = _refused(terms, state.layout)
@@ -67,8 +85,20 @@ class Worked:
         if isinstance(self.found, str):
             self.at_once = REFUSED
         elif self.found is not None and self.found.mask is not None and state.layout.ratio == 1.0:
-            scoring = settings.scoring.scoring
-            self.at_once = Answer(True, float(rating(state, wish, self.found.mask, scoring)))
+            self.at_once = Answer(True, self.rating(state, self.found.mask))
+
+    def rating(self, state: NodeState, mask: int) -> float:
+        """How well the pod suits the NUMA nodes that it gets; ``state`` is one that this is the answer for."""
+        if self._rating is None:
+            self._rating = float(rating(state, self.wish, mask, self.settings.scoring.scoring))
+        return self._rating
+
+    def cpus(self) -> tuple[str, ...]:
+        """The CPUs that the pod gets, as texts."""
+        if self._cpus is None:
+            assert isinstance(self.found, Placement), "only what is given has CPUs"
+            self._cpus = tuple([str(cpu) for cpu in cpu_ids(self.found.allocation.cpus)])
+        return self._cpus
 
     def annotations(self, spec: str) -> dict[str, str]:
         """What is written on the pod; ``spec`` is its resource-spec, the same for all pods of a class."""
@@ -108,6 +138,18 @@ class Working:
         if len(self._kept) >= MOST:
             self._kept.clear()
         made = state.note = self._kept[key] = Worked(state, terms, self._settings)
+        return made
+
+    def following(self, state: NodeState, worked: Worked) -> tuple[NodeState, Worked]:
+        """The same, one pod of the class later: ``worked`` is the answer for ``state``, which is left as it is."""
+        known = worked.following
+        if known is not None:
+            return known
+        if not isinstance(worked.found, Placement):
+            return state, worked
+        later = state.copy()
+        later.add(AHEAD + str(len(later.pods)), worked.found.allocation)
+        made = worked.following = later, self.out(later, worked.terms)
         return made
 
 
