@@ -6,6 +6,7 @@ from time import monotonic, perf_counter, time
 
 from koord.contracts.gang import GangEvent
 from koord.scheduler import metrics
+from koord.scheduler.auditor.auditor import Auditor
 from koord.scheduler.claiming import Planned
 from koord.scheduler.debugging import Debugging
 from koord.scheduler.engine.diagnosis import Diagnosis
@@ -48,6 +49,7 @@ class Planner:
         self._profile = profile
         self._jobs = jobs if jobs is not None and jobs.any else None
         self._inline = InlineJobs(engine, queue, world)
+        self.audit: Auditor | None = None
 
     async def plan(self, units: Sequence[Unit]) -> list[Planned]:
         """Plans of all units that found a place, assumed in the engine."""
@@ -228,6 +230,8 @@ class Planner:
             return
         if self._debugging is not None and self._debugging.diagnosis:
             self._debugging.failed(failed)
+        if self.audit is not None:
+            self.audit.refused(failed, now, gang=bool(unit.group))
         message = failed[0][1].message
         if any(diagnosis.error for _, diagnosis in failed):
             self._count("error", failed)

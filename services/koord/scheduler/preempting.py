@@ -24,6 +24,7 @@ from koord.ledger.client import Ledger
 from koord.ledger.model import LedgerUnavailable, Member
 from koord.ledger.nominations import NominateRequest, Victim
 from koord.scheduler import metrics
+from koord.scheduler.auditor.auditor import Auditor
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, Placed, PodInfo
 from koord.scheduler.framework.contract import AssignedPod, PluginError, PostFilterPlugin, Preempt, StandBy
@@ -75,6 +76,7 @@ class Preempting:
         self._incarnation = incarnation
         self._scheduler = scheduler
         self._unavailable = unavailable
+        self.audit: Auditor | None = None
         self._numbers = itertools.count(1)
         self._open: dict[str, _Open] = {}
         self._deletions: dict[str, tuple[str, str]] = {}
@@ -94,6 +96,8 @@ class Preempting:
         held = self._open.get(pod.uid)
         if held is not None:
             if now < held.until:
+                if self.audit is not None:
+                    self.audit.victims_going(pod, now)
                 return _with(diagnosis, HELD)
             self._close(pod.uid)
         try:
@@ -121,6 +125,10 @@ class Preempting:
                 texts.append(found)
         if not stays and self._engine.nominated.clear(pod.uid) is not None:
             self._outgoing.add([self._nominate(_target(pod), None)])
+        if self.audit is not None and stays:
+            self.audit.victims_going(pod, now)
+        elif self.audit is not None and texts:
+            self.audit.preemption_failed(pod, now)
         return _with(diagnosis, ", ".join(texts))
 
     def on_result(self, result: Result) -> bool:
@@ -187,6 +195,8 @@ class Preempting:
         if waiting:
             self._open[ref.uid] = _Open(waiting, now + PATIENCE_S)
         self._outgoing.add(decisions)
+        if self.audit is not None:
+            self.audit.preempted(pod, [victim.ref.uid for victim in found.victims], now)
         names = [f"{victim.ref.namespace}/{victim.ref.name}" for victim in found.victims]
         self._log.info("pods are preempted", pod=f"{ref.namespace}/{ref.name}", node=found.node, victims=names)
         return msgspec.structs.replace(diagnosis, plugins=diagnosis.plugins | {plugin.name})

@@ -5,6 +5,7 @@ of pods, nodes, quotas and PodGroups is complete and the ledger is open.
 """
 
 import contextlib
+import time
 
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
@@ -14,6 +15,7 @@ from koord.contracts.results import Result
 from koord.runtime.host import Host
 from koord.runtime.service import ServiceSpec
 from koord.runtime.settings import SettingsError
+from koord.scheduler.auditor.auditor import Auditor
 from koord.scheduler.binds import Binds
 from koord.scheduler.catalogue import Catalogue
 from koord.scheduler.claiming import Claims
@@ -133,20 +135,23 @@ class SchedulerService:
             unavailable=self._close,
         )
         self._debugging = Debugging(self._engine, host.log, settings.debug)
+        planner = Planner(
+            self._engine,
+            self._queue,
+            self._world,
+            telling.failed,
+            name,
+            self._news.tell,
+            self._preempting,
+            self._debugging,
+            JobPlans(self._engine, self._world.pending, inline=gates.inline_batch),
+        )
+        self._audit = Auditor(settings.auditor, coscheduling.book, host.log) if settings.auditor.enabled else None
+        self._preempting.audit = self._world.waiting.audit = planner.audit = self._audit
         self._driver = Driver(
             self._world,
             self._queue,
-            Planner(
-                self._engine,
-                self._queue,
-                self._world,
-                telling.failed,
-                name,
-                self._news.tell,
-                self._preempting,
-                self._debugging,
-                JobPlans(self._engine, self._world.pending, inline=gates.inline_batch),
-            ),
+            planner,
             claims,
             self._binds,
             self._notices,
@@ -271,10 +276,14 @@ class SchedulerService:
     def _on_bound(self, view: PodView) -> None:
         self._preempting.ended(view.uid)
         self._binds.on_bound(view)
+        if self._audit is not None:
+            self._audit.bound(view.uid, time.monotonic())
 
     def _on_ended(self, uid: str) -> None:
         self._preempting.ended(uid)
         self._binds.on_ended(uid)
+        if self._audit is not None:
+            self._audit.ended(uid, time.monotonic())
 
     def _on_result(self, result: Result) -> None:
         if not self._preempting.on_result(result):

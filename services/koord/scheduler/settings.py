@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from koord.scheduler.auditor.settings import AuditorSettings
 from koord.scheduler.debugging import DebugSettings
 from koord.scheduler.framework.profile import Profile
 from koord.scheduler.gang.book import GangSettings
@@ -35,7 +36,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     accepted and has no effect: all nodes are always scored. ``scheduled_events``: whether a Scheduled event is recorded
     for every pod. ``transformers``: what may be changed of a pod before anybody looks at it. ``debug``: what is
     logged of single attempts. ``monitor``: which attempts take too long. ``feature_gates``: those of the original, by
-    name (:mod:`koord.scheduler.gates`).
+    name (:mod:`koord.scheduler.gates`). ``auditor``: how workloads fare, measured.
     """
 
     config: str = ""
@@ -53,9 +54,11 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     debug: DebugSettings = DebugSettings()
     monitor: MonitorSettings = MonitorSettings()
     feature_gates: dict[str, bool] = {}
+    auditor: AuditorSettings = AuditorSettings()
 
     def __post_init__(self) -> None:
         read_gates(self.feature_gates)
+        self.auditor.check()
         if not 1 <= self.batch <= 4096:
             raise ValueError(f"batch: {self.batch} is not in 1..4096")
         if not 0 <= self.percentage_of_nodes_to_score <= 100:

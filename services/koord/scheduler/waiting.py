@@ -6,6 +6,7 @@ group. Times are monotonic seconds, passed in.
 
 from collections.abc import Callable, Iterable
 
+from koord.scheduler.auditor.auditor import Auditor
 from koord.scheduler.engine.placement import PodInfo
 from koord.scheduler.framework.contract import PluginError, PreEnqueuePlugin
 from koord.scheduler.framework.events import ClusterEvent
@@ -50,6 +51,7 @@ class Waiting:
         self.gangs_on = bool(self._with_gangs)
         """Whether any profile knows of gangs."""
         self._gated_by: dict[PreEnqueuePlugin, set[str]] = {}
+        self.audit: Auditor | None = None
         self._on_gated = on_gated
         self._on_let_go = on_let_go
 
@@ -79,6 +81,8 @@ class Waiting:
                 self.review(gang, now)
             else:
                 self._regate(unit, pod, now)
+        if self.audit is not None and unit.state != "elsewhere":
+            self.audit.queued(pod, held[0].name if held is not None else "", now)
 
     def put_back(self, pods: Iterable[PodInfo], now: float) -> None:
         """Planned pods are pending again (their claim or bind failed, or the gang waited too long)."""
@@ -149,6 +153,8 @@ class Waiting:
                 else:
                     let_go += 1
                     self.queue.activate(unit, now, event.value)
+                    if self.audit is not None and self.queue.mine(unit):
+                        self.audit.queued(pod, "", now)
         return let_go
 
     def _note(self, unit: Unit, plugin: PreEnqueuePlugin, text: str) -> None:
@@ -176,7 +182,11 @@ class Waiting:
             unit.message = text
             self.queue.gate(unit)
             self._on_gated(unit.key, now)
+            if self.audit is not None:
+                self.audit.gang_apart(pod)
         else:
+            if self.audit is not None and unit.state != "elsewhere":
+                self.audit.gang_ready(pod, now)
             self._on_let_go(unit.key, pod.uid)
             self.queue.activate(unit, now, ClusterEvent.GANG_CHANGE.value)
 
