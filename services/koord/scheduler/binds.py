@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol
 
 from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
@@ -29,6 +30,22 @@ from koord.telemetry.logs import Logger
 
 LOST = ("claim gone", "epoch")
 """Reasons of results that say nothing about the pod: the claim ended before the gateway came to it."""
+
+
+class Outside(Protocol):
+    """Binds pods instead of the gateway."""
+
+    def takes(self, flight: Flight) -> bool:
+        """Whether it binds pods of the flight; then it says by itself what became of them."""
+        ...
+
+    def on_result(self, result: Result) -> bool:
+        """A result; False if it is none of its decisions."""
+        ...
+
+    def settled(self, uid: str) -> None:
+        """One of its pods is seen bound, or gone."""
+        ...
 
 
 class Binds:
@@ -70,6 +87,8 @@ class Binds:
         self.releasing = asyncio.Event()
         self._entered: dict[str, tuple[float, int]] = {}
         self._failures: Counter[str] = Counter()
+        self.outside: Outside | None = None
+        """Who binds pods that the gateway does not."""
 
     # Out ------------------------------------------------------------------------------------------------------------
 
@@ -104,7 +123,9 @@ class Binds:
         A flight whose plugins want something in the API first is published when that is there.
         """
         if flight.bind is None:
-            if not self._prebinding.ready(flight, time.monotonic()):
+            if flight.outside or not self._prebinding.ready(flight, time.monotonic()):
+                return
+            if self.outside is not None and self.outside.takes(flight):
                 return
             flight.bind = self._claims.bind(flight)
             if flight.group:
@@ -141,7 +162,7 @@ class Binds:
 
     def on_result(self, result: Result) -> None:
         """The gateway's answer to a bind; the state stream tells the good news itself."""
-        if self._prebinding.on_result(result):
+        if self._prebinding.on_result(result) or (self.outside is not None and self.outside.on_result(result)):
             self._kick()
             return
         flight = self.flights.of_claim(result.id)
@@ -185,6 +206,21 @@ class Binds:
                     group, POD_GROUPS.kind, "GangPartiallyBound", text, api_version=POD_GROUPS.api_version
                 )
 
+    def refused_outside(self, flight: Flight, pods: Sequence[PodInfo], why: str) -> None:
+        """Whoever else was to bind ``pods`` has not: their room goes back, and they are tried again."""
+        now = time.monotonic()
+        back = [pod for pod in pods if self.flights.settle(pod.uid) is not None]
+        if not back:
+            return
+        self.release(Release(flight.claim, flight.token, tuple(pod.uid for pod in back)))
+        for pod in back:
+            self._monitor.ended(pod, flight.began, now)
+            self._world.engine.forget(pod.uid)
+            if pod.uid in self._world.pending:
+                self._notices.failed(pod.uid, pod.ref.namespace, pod.ref.name, why, now, error=True)
+        self._log.info("a bind was not done", claim=flight.claim, reason=why)
+        self._return(back, now, why)
+
     def on_bound(self, view: PodView) -> None:
         """The API shows a pod on a node."""
         uid = view.metadata.uid
@@ -195,6 +231,8 @@ class Binds:
             return
         now = time.monotonic()
         self._monitor.ended(flight.members[uid][0], flight.began, now)
+        if flight.outside and self.outside is not None:
+            self.outside.settled(uid)
         if entered is not None:
             since, attempts = entered
             metrics.sli_seconds.labels(str(attempts) if attempts < 15 else "15+").observe(now - since)
@@ -212,6 +250,8 @@ class Binds:
         flight = self.flights.settle(uid)
         if flight is not None:
             self.release(Release(flight.claim, flight.token, (uid,)))
+            if flight.outside and self.outside is not None:
+                self.outside.settled(uid)
 
     def _return(self, pods: list[PodInfo], now: float, message: str, *, at_once: bool = False) -> None:
         """Members whose bind failed wait again, after backing off (not ``at_once``); their room is free for others."""
@@ -260,7 +300,7 @@ class Binds:
         """
         for claim in claims:
             flight = self.flights.of_claim(claim)
-            if flight is not None and flight.bind is None:
+            if flight is not None and flight.bind is None and not flight.outside:
                 self._back(flight, now, "the claim ended before the gang was complete", uids=uids, at_once=at_once)
                 if not self.flights.held(flight.group):
                     self._waited(flight.group, "unschedulable")
@@ -330,7 +370,7 @@ class Binds:
     def release_held(self) -> None:
         """The service ends: nobody would complete what is only held."""
         for flight in self.flights:
-            if flight.bind is None:
+            if flight.bind is None and not flight.outside:
                 self.release(Release(flight.claim, flight.token))
 
     async def flush_releases(self) -> list[str]:

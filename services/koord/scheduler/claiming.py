@@ -14,7 +14,9 @@ from koord.kube.protocol.trace import TRACEPARENT
 from koord.ledger.model import ClaimAnswer, ClaimRequest, Member, Slot
 from koord.scheduler.engine.placement import Placed, PodInfo
 from koord.scheduler.flights import Flight
+from koord.scheduler.framework.profile import Profile
 from koord.scheduler.gang.book import BOUND_WITH, Gang, GangBook, mark
+from koord.scheduler.ignoring import Ignores, ignores_of, unchecked
 from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.queueing.queue import Unit
 from koord.scheduler.refusals import Refusals
@@ -59,6 +61,7 @@ class Claims:
         self._spans = spans
         self._numbers = itertools.count(1)
         self.refusals = Refusals()
+        self._ignored: dict[Profile, Ignores | None] = {}
 
     def request(self, planned: Planned, trace: TraceContext) -> ClaimRequest:
         """One claim for all planned members; a Strict group also takes the group's slot.
@@ -102,7 +105,16 @@ class Claims:
             check_parents=quota is None or quota.settings.check_parents,
             preemptible=is_preemptible(ref.labels),
         )
+        ignores = self._ignoring(pod.class_.profile)
+        if ignores is not None:
+            takes = unchecked(takes, ignores)
         return Member(ref.uid, ref.namespace, ref.name, placed.node, (*takes, *placed.takes) if placed.takes else takes)
+
+    def _ignoring(self, profile: Profile) -> Ignores | None:
+        found = self._ignored.get(profile)
+        if found is None and profile not in self._ignored:
+            found = self._ignored[profile] = ignores_of(profile)
+        return found
 
     def flight(self, planned: Planned, request: ClaimRequest, answer: ClaimAnswer, trace: TraceContext) -> Flight:
         """An accepted claim."""

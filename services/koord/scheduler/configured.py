@@ -11,6 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from koord.scheduler.config.errors import ConfigError, Problem
+from koord.scheduler.config.extenders import ExtenderConfig
 from koord.scheduler.config.jobargs import CoschedulingArgs, ElasticQuotaArgs
 from koord.scheduler.config.model import A, SchedulerConfiguration
 from koord.scheduler.config.reading import read
@@ -35,7 +36,8 @@ _PARTS = (
 class Profiles(NamedTuple):
     """``usual`` is the profile of pods under none of the names in ``others``; ``notes`` are for whoever starts it.
 
-    ``profiling``: whether what is logged may be changed while the service runs (the file's ``enableProfiling``).
+    ``extenders`` are webhooks to ask, about so many pods ``at_once``. ``profiling``: whether what is logged may be
+    changed while the service runs (the file's ``enableProfiling``).
     """
 
     usual: Profile
@@ -44,6 +46,8 @@ class Profiles(NamedTuple):
     queue: QueueSettings
     notes: tuple[str, ...] = ()
     profiling: bool = True
+    extenders: tuple[ExtenderConfig, ...] = ()
+    at_once: int = 16
 
     @property
     def all(self) -> tuple[Profile, ...]:
@@ -88,7 +92,7 @@ def profiles_of(settings: SchedulerSettings, scheduler_names: Sequence[str]) -> 
     notes = (*found.warnings, *absent, *(f"{path}: has no effect in koord" for path in found.ignored))
     # Events and metrics that are of no one profile are under the first of scheduler_names.
     usual = made.pop(scheduler_names[0])
-    return Profiles(usual, made, coscheduling, queue, notes, found.enable_profiling)
+    return Profiles(usual, made, coscheduling, queue, notes, found.enable_profiling, found.extenders, found.parallelism)
 
 
 def _given(settings: SchedulerSettings) -> Iterator[str]:

@@ -5,7 +5,8 @@ While one batch waits for the ledger's answer the next is planned; at most ``WIN
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from koord.bus.connection import Bus
 from koord.contracts.ledger import LedgerHint
@@ -21,7 +22,7 @@ from koord.scheduler.nominating import Nominating
 from koord.scheduler.notices import Notices
 from koord.scheduler.outgoing import Outgoing
 from koord.scheduler.planning import Planner
-from koord.scheduler.queueing.queue import SchedulingQueue
+from koord.scheduler.queueing.queue import SchedulingQueue, Unit
 from koord.scheduler.rounds import ClaimRounds
 from koord.scheduler.world import World
 from koord.telemetry.logs import Logger
@@ -33,6 +34,18 @@ TICK_EVERY_S = 1.0
 COMPANY = 8
 GATHER_S = 0.04
 """From 200 pods a second on they are planned and claimed about eight at a time, which costs less per pod."""
+
+
+class Stage(Protocol):
+    """Keeps units until somebody outside was asked about them."""
+
+    def through(self, units: Sequence[Unit]) -> Sequence[Unit]:
+        """What can be planned now, of what came off the queue now or before."""
+        ...
+
+    def done(self) -> None:
+        """What it let through is planned."""
+        ...
 
 
 class Driver:
@@ -91,6 +104,8 @@ class Driver:
         self._next_wake = 0.0
         self._next_tick = 0.0
         self._gathering = Gathering(COMPANY, GATHER_S)
+        self.stage: Stage | None = None
+        """Where units are before they are planned."""
 
     # The loop -------------------------------------------------------------------------------------------------------
 
@@ -124,14 +139,19 @@ class Driver:
         if not await self.rounds.give_back_unanswered():
             return None  # the ledger is away or closed: what is claimed now only adds to what is unanswered
         self._advance(now)
-        units = self.next_pods.units(now) if self.next_pods is not None else []
+        units: Sequence[Unit] = self.next_pods.units(now) if self.next_pods is not None else ()
         units = units or self._queue.pop(self._batch, now)
+        popped = bool(units)
+        if self.stage is not None:
+            units = self.stage.through(units)
         if not units:
-            return None
+            return [] if popped else None
         if self.nominating:
             for unit in units:
                 self.corrections.lift(self.nominating.items(unit.key, now))
         planned = await self._planner.plan(units)
+        if self.stage is not None:
+            self.stage.done()
         for error in self._world.engine.errors:
             metrics.plugin_errors.labels(error.plugin).inc()
             self._log.error("a plugin that keeps books failed", plugin=error.plugin, error=str(error))

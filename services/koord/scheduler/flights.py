@@ -15,6 +15,7 @@ class Flight(msgspec.Struct, gc=False, eq=False):
     """One claim. ``bind`` is None while it only holds room for a NonStrict gang; ``open`` are members not settled.
 
     ``began``: when its unit was taken off the queue (monotonic seconds, 0: nobody knows). ``job``: of an inline batch.
+    ``outside``: somebody else than the gateway was asked to bind it, and may have done so at any moment.
     """
 
     claim: str
@@ -27,6 +28,7 @@ class Flight(msgspec.Struct, gc=False, eq=False):
     published_s: float = 0.0
     began: float = 0.0
     result_seen: bool = False
+    outside: bool = False
     job: bool = False
     open: set[str] = msgspec.field(default_factory=set)
 
@@ -73,7 +75,11 @@ class Flights:
 
     def held(self, group: str) -> list[Flight]:
         """Claims that hold room for a gang group and are not published."""
-        return [flight for flight in self._by_claim.values() if flight.bind is None and flight.group == group]
+        return [
+            flight
+            for flight in self._by_claim.values()
+            if flight.bind is None and flight.group == group and not flight.outside
+        ]
 
     def __len__(self) -> int:
         return len(self._by_claim)

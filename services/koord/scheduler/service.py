@@ -30,6 +30,7 @@ from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.placement import Engine
 from koord.scheduler.explain import Explainer
 from koord.scheduler.explanations.controller import ExplanationController
+from koord.scheduler.extenders.extending import Extending
 from koord.scheduler.framework.profile import ProfileError
 from koord.scheduler.gang.news import GangNews
 from koord.scheduler.gang.partial import PartialGangs
@@ -177,6 +178,20 @@ class SchedulerService:
             self._notices,
             host.log,
         )
+        self._extending: Extending | None = None
+        if profiles.extenders:
+            try:
+                self._extending = Extending(
+                    profiles.extenders,
+                    host,
+                    self._engine,
+                    self._driver,
+                    self._binds,
+                    self._publisher,
+                    at_once=profiles.at_once,
+                )
+            except ConfigError as error:
+                raise SettingsError(f"{settings.config}: {error}") from error
         self._complete = False
         self._replicas = Replicas(host, self._queue, self._binds, self._driver.kick)
         self.upkeep = Upkeep(
@@ -222,6 +237,8 @@ class SchedulerService:
         self._host.ready.require("synced", "ledger")
         await self._replicas.start()
         await self._intake.start()
+        if self._extending is not None:
+            await self._extending.start()
         await self._explanations.start()
         bus = self._host.bus
         await serve(bus, "scheduler", "explain", ExplainPod, self._explainer.explain)
@@ -236,6 +253,8 @@ class SchedulerService:
         """Finish the claims under way, give back what is only held; published binds go on without us."""
         await self._replicas.stop()
         await self._driver.drain()
+        if self._extending is not None:
+            await self._extending.close()
         with contextlib.suppress(BusError):
             await self._outgoing.send()
         await self._phases.stop()
@@ -258,6 +277,8 @@ class SchedulerService:
 
     async def _schedule(self) -> None:
         await self._intake.synced()
+        if self._extending is not None:
+            await self._extending.synced()
         self._host.ready.open("synced")
         self._complete = True
         self._phases.start()

@@ -50,7 +50,7 @@ def test_every_field() -> None:
                     "enableHTTPS": True,
                     "httpTimeout": "2s",
                     "managedResources": [{"name": "example.com/x", "ignoredByScheduler": True}],
-                    "tlsConfig": {"insecure": True, "caFile": "f"},
+                    "tlsConfig": {"insecure": True, "serverName": "f"},
                 }
             ],
         }
@@ -106,20 +106,45 @@ def test_every_field() -> None:
             'profiles[1].schedulerName: Duplicate value: "a"',
         ),
         (
-            {"extenders": [{"prioritizeVerb": "rate"}]},
+            {"extenders": [{"urlPrefix": "http://x", "prioritizeVerb": "rate"}]},
             "extenders[0].weight: Invalid value: 0: must have a positive weight applied to it",
         ),
         (
-            {"extenders": [{"bindVerb": "bind"}, {"bindVerb": "bind"}]},
+            {"extenders": [{"urlPrefix": "http://x", "bindVerb": "bind"}] * 2},
             'extenders: Invalid value: "found 2 extenders implementing bind": only one extender can implement bind',
         ),
         (
-            {"extenders": [{"managedResources": [{"name": "cpu"}]}]},
+            {"extenders": [{"urlPrefix": "http://x", "managedResources": [{"name": "cpu"}]}]},
             'extenders[0].managedResources[0].name: Invalid value: "cpu": is an invalid extended resource name',
         ),
         (
-            {"extenders": [{"managedResources": [{"name": "a.b/x"}, {"name": "a.b/x"}]}]},
+            {"extenders": [{"urlPrefix": "http://x", "managedResources": [{"name": "a.b/x"}, {"name": "a.b/x"}]}]},
             'extenders[0].managedResources[1].name: Invalid value: "a.b/x": duplicate extender managed resource name',
+        ),
+        (
+            {"extenders": [{"filterVerb": "filter"}]},
+            "extenders[0].urlPrefix: Required value: the URL at which the extender is called",
+        ),
+        (
+            {"extenders": [{"urlPrefix": "extender:80/x"}]},
+            'extenders[0].urlPrefix: Invalid value: "extender:80/x": must be a URL of http or https with a host',
+        ),
+        (
+            {"extenders": [{"urlPrefix": "http://x", "httpTimeout": "-1s"}]},
+            'extenders[0].httpTimeout: Invalid value: "-1s": must be zero or positive',
+        ),
+        (
+            {"extenders": [{"urlPrefix": "https://x", "tlsConfig": {"insecure": True, "caFile": "f"}}]},
+            "extenders[0].tlsConfig.insecure: Forbidden: specifying a root certificates file with the insecure flag is "
+            "not allowed",
+        ),
+        (
+            {"extenders": [{"urlPrefix": "https://x", "tlsConfig": {"certFile": "f"}}]},
+            "extenders[0].tlsConfig.keyFile: Required value: a certificate and its key go together",
+        ),
+        (
+            {"extenders": [{"urlPrefix": "https://x", "tlsConfig": {"caData": "?"}}]},
+            "extenders[0].tlsConfig.caData: Invalid value: must be base64",
         ),
         ({"parallelism": "4"}, 'parallelism: Invalid value: "4": must be a whole number'),
         ({"parallelism": True}, "parallelism: Invalid value: true: must be a whole number"),

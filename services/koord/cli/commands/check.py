@@ -13,6 +13,7 @@ from koord.cli.errors import UsageProblem
 from koord.cli.output import print_json
 
 if TYPE_CHECKING:
+    from koord.scheduler.config.extenders import ExtenderConfig
     from koord.scheduler.config.model import SchedulerConfiguration
 
 app = typer.Typer(no_args_is_help=True, help="Check a file before it is used.")
@@ -32,14 +33,16 @@ def scheduler_config(
 ) -> None:
     """Read a KubeSchedulerConfiguration of kube-scheduler or Koordinator as the scheduler would.
 
-    Shows every profile with its plugins, point by point and in order, what has no effect, and what to watch out for.
-    Whatever is wrong is told with the path of its field; exit code 2.
+    Shows every profile with its plugins, point by point and in order, the extenders, what has no effect, and what to
+    watch out for. Whatever is wrong is told with the path of its field; exit code 2.
     """
     from koord.scheduler.config.errors import ConfigError
     from koord.scheduler.config.reading import read
-    from koord.scheduler.config.registry import left_out, refused
+    from koord.scheduler.config.registry import left_out
+    from koord.scheduler.plugins.coscheduling import Coscheduling
+    from koord.scheduler.plugins.elasticquota import ElasticQuota
     from koord.scheduler.plugins.factories import BUILT
-    from koord.scheduler.plugins.profile import installed, third_party_points
+    from koord.scheduler.plugins.profile import configured_profiles, installed, third_party_points
 
     try:
         text = file.read_text(encoding="utf-8")
@@ -47,8 +50,8 @@ def scheduler_config(
         raise UsageProblem(f"{file}: {getattr(error, 'strerror', None) or error}") from error
     try:
         found = read(text, third_party_points(), source=str(file))
-        if problems := refused(found):
-            raise ConfigError(problems, str(file))
+        # Of a third party's plugin only itself knows what its arguments mean.
+        configured_profiles(found, Coscheduling(), ElasticQuota())
         absent = tuple(map(str, left_out(found, BUILT | installed().keys())))
         found = msgspec.structs.replace(found, warnings=(*found.warnings, *absent))
     except ConfigError as error:
@@ -71,9 +74,24 @@ def _plain(found: "SchedulerConfiguration") -> dict[str, object]:
             }
             for profile in found.profiles
         ],
+        "extenders": [
+            {"urlPrefix": extender.url_prefix, "verbs": _verbs(extender), "managedResources": list(extender.managed)}
+            for extender in found.extenders
+        ],
         "ignored": list(found.ignored),
         "warnings": list(found.warnings),
     }
+
+
+def _verbs(extender: "ExtenderConfig") -> dict[str, str]:
+    """What it is called for, and how that is named in its URL."""
+    steps = {
+        "filter": extender.filter_verb,
+        "prioritize": extender.prioritize_verb,
+        "preempt": extender.preempt_verb,
+        "bind": extender.bind_verb,
+    }
+    return {step: verb for step, verb in steps.items() if verb}
 
 
 def _print(found: "SchedulerConfiguration") -> None:
@@ -83,6 +101,10 @@ def _print(found: "SchedulerConfiguration") -> None:
         for point, uses in profile.points.items():
             names = ", ".join(f"{use.name} {use.weight}" if use.weight else use.name for use in uses)
             console.print(f"  {point:<10} {escape(names) or '-'}", soft_wrap=True)
+    for extender in found.extenders:
+        whose = f" for pods that ask for {', '.join(extender.managed)}" if extender.managed else ""
+        verbs = ", ".join(f"{step} {verb}" for step, verb in _verbs(extender).items())
+        console.print(f"extender {escape(extender.url_prefix)}: {escape(verbs) or '-'}{escape(whose)}", soft_wrap=True)
     if found.ignored:
         console.print(f"no effect: {escape(', '.join(found.ignored))}", soft_wrap=True)
     for warning in found.warnings:

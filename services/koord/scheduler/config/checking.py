@@ -1,11 +1,11 @@
-"""Rules of the file's own fields, with upstream's messages: leader election, back-off, extenders."""
+"""Rules of the file's own fields, with upstream's messages: leader election, back-off, shares."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from koord.scheduler.config.document import Document, Extender
+from koord.scheduler.config.document import Document
 from koord.scheduler.config.errors import Problem, invalid
+from koord.scheduler.config.extenders import check_extenders
 from koord.scheduler.config.model import LeaderElection
-from koord.scheduler.config.rules import check_qualified_name, is_extended
 
 
 def check_document(document: Document, leader: LeaderElection) -> Iterator[Problem]:
@@ -24,7 +24,7 @@ def check_document(document: Document, leader: LeaderElection) -> Iterator[Probl
         yield invalid("podInitialBackoffSeconds", first, "must be greater than 0")
     if most < first:
         yield invalid("podMaxBackoffSeconds", most, "must be greater than or equal to PodInitialBackoffSeconds")
-    yield from _check_extenders(document.extenders)
+    yield from check_extenders(document.extenders)
 
 
 def _check_leader_election(leader: LeaderElection) -> Iterator[Problem]:
@@ -42,24 +42,3 @@ def _check_leader_election(leader: LeaderElection) -> Iterator[Problem]:
         yield invalid(f"{path}.leaseDuration", f"{leader.renew_deadline:g}s", "must be greater than `RenewDeadline`")
     if leader.resource_lock != "leases":
         yield invalid(f"{path}.resourceLock", leader.resource_lock, 'resourceLock value must be "leases"')
-
-
-def _check_extenders(extenders: Sequence[Extender]) -> Iterator[Problem]:
-    managed: set[str] = set()
-    for index, extender in enumerate(extenders):
-        path = f"extenders[{index}]"
-        if extender.prioritize_verb and extender.weight <= 0:
-            yield invalid(f"{path}.weight", extender.weight, "must have a positive weight applied to it")
-        for number, resource in enumerate(extender.managed_resources):
-            where = f"{path}.managedResources[{number}].name"
-            found = list(check_qualified_name(where, resource.name))
-            yield from found
-            if not found and not is_extended(resource.name):
-                yield invalid(where, resource.name, "is an invalid extended resource name")
-            if resource.name in managed:
-                yield invalid(where, resource.name, "duplicate extender managed resource name")
-            managed.add(resource.name)
-    binders = sum(bool(extender.bind_verb) for extender in extenders)
-    if binders > 1:
-        value = f"found {binders} extenders implementing bind"
-        yield invalid("extenders", value, "only one extender can implement bind")

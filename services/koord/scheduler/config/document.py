@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from koord.scheduler.config.decoding import Int32, Int64, Seconds
+from koord.scheduler.config.extenders import Extender
 from koord.scheduler.config.merging import Plugins
 
 
@@ -44,43 +45,6 @@ class ClientConnectionBlock(msgspec.Struct, frozen=True, rename="camel"):
     content_type: str = ""
     qps: float = 0.0
     burst: Int32 = 0
-
-
-class ManagedResource(msgspec.Struct, frozen=True, rename="camel"):
-    """A resource that an extender cares for."""
-
-    name: str = ""
-    ignored_by_scheduler: bool = False
-
-
-class ExtenderTLS(msgspec.Struct, frozen=True, rename="camel"):
-    """How to speak TLS with an extender; data fields are base64."""
-
-    insecure: bool = False
-    server_name: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    ca_file: str = ""
-    cert_data: str = ""
-    key_data: str = ""
-    ca_data: str = ""
-
-
-class Extender(msgspec.Struct, frozen=True, rename="camel"):
-    """One of ``extenders``."""
-
-    url_prefix: str = ""
-    filter_verb: str = ""
-    preempt_verb: str = ""
-    prioritize_verb: str = ""
-    weight: Int64 = 0
-    bind_verb: str = ""
-    enable_https: bool = msgspec.field(name="enableHTTPS", default=False)
-    tls_config: ExtenderTLS | None = None
-    http_timeout: Seconds = 0.0
-    node_cache_capable: bool = False
-    managed_resources: tuple[ManagedResource, ...] = ()
-    ignorable: bool = False
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel"):

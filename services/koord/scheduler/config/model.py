@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 import msgspec
 
 from koord.scheduler.config.decoding import Args
+from koord.scheduler.config.extenders import ExtenderConfig
 
 Point = Literal[
     "preEnqueue",
@@ -76,23 +77,6 @@ class LeaderElection(msgspec.Struct, frozen=True):
     resource_lock: str = "leases"
     resource_name: str = "kube-scheduler"
     resource_namespace: str = "kube-system"
-
-
-class ExtenderConfig(msgspec.Struct, frozen=True):
-    """A webhook that takes part in scheduling. ``managed`` are the resources it cares for; timeout in seconds."""
-
-    url_prefix: str
-    filter_verb: str = ""
-    preempt_verb: str = ""
-    prioritize_verb: str = ""
-    bind_verb: str = ""
-    weight: int = 0
-    enable_https: bool = False
-    http_timeout: float = 5.0
-    node_cache_capable: bool = False
-    managed: tuple[str, ...] = ()
-    ignored_by_scheduler: frozenset[str] = frozenset()
-    ignorable: bool = False
 
 
 class SchedulerConfiguration(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """A ``KubeSchedulerConfiguration`` text to a configuration: read, merge, complete, check; all that is wrong at once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,9 +10,9 @@ from koord.scheduler.config.checking import check_document
 from koord.scheduler.config.decoding import Args, Decoder
 from koord.scheduler.config.document import Document, Profile
 from koord.scheduler.config.errors import ConfigError, Problem, duplicate, invalid, required, unsupported
+from koord.scheduler.config.extenders import Extender, completed, idle, ignored_resources
 from koord.scheduler.config.merging import merge
 from koord.scheduler.config.model import (
-    ExtenderConfig,
     LeaderElection,
     Point,
     ProfileConfig,
@@ -20,10 +20,11 @@ from koord.scheduler.config.model import (
 )
 from koord.scheduler.config.registry import KINDS, PluginKind
 from koord.scheduler.config.text import load
+from koord.scheduler.config.upstreamargs import NodeResourcesFitArgs
 from koord.scheduler.config.versions import GROUP, KIND, VERSIONS
 
 DEFAULT_SCHEDULER = "default-scheduler"
-EXTENDER_TIMEOUT_S = 5.0
+_FIT = "NodeResourcesFit"
 
 IGNORED = (
     "parallelism",
@@ -90,6 +91,7 @@ class _Reader:
             given = (msgspec.structs.replace(given[0], scheduler_name=DEFAULT_SCHEDULER),)
         leader = _leader_election(document)
         self._problems += check_document(document, leader)
+        self._warnings += idle(document.extenders)
         profiles = tuple(self._profile(profile, f"profiles[{index}]") for index, profile in enumerate(given))
         self._check_profiles(profiles)
         if self._problems:
@@ -101,7 +103,7 @@ class _Reader:
             if profile.percentage_of_nodes_to_score is not None
         ]
         return SchedulerConfiguration(
-            profiles,
+            _ignoring(profiles, document.extenders),
             pod_initial_backoff_s=_or(document.pod_initial_backoff_seconds, 1),
             pod_max_backoff_s=_or(document.pod_max_backoff_seconds, 10),
             percentage_of_nodes_to_score=_or(document.percentage_of_nodes_to_score, 0),
@@ -110,25 +112,7 @@ class _Reader:
             enable_profiling=document.enable_profiling is not False,
             enable_contention_profiling=document.enable_contention_profiling is not False,
             leader_election=leader,
-            extenders=tuple(
-                ExtenderConfig(
-                    extender.url_prefix,
-                    filter_verb=extender.filter_verb,
-                    preempt_verb=extender.preempt_verb,
-                    prioritize_verb=extender.prioritize_verb,
-                    bind_verb=extender.bind_verb,
-                    weight=extender.weight,
-                    enable_https=extender.enable_https,
-                    http_timeout=extender.http_timeout or EXTENDER_TIMEOUT_S,
-                    node_cache_capable=extender.node_cache_capable,
-                    managed=tuple(resource.name for resource in extender.managed_resources),
-                    ignored_by_scheduler=frozenset(
-                        resource.name for resource in extender.managed_resources if resource.ignored_by_scheduler
-                    ),
-                    ignorable=extender.ignorable,
-                )
-                for extender in document.extenders
-            ),
+            extenders=completed(document.extenders),
             ignored=tuple(ignored),
             warnings=tuple(str(warning) for warning in dict.fromkeys(self._warnings)),
         )
@@ -193,6 +177,22 @@ def _leader_election(document: Document) -> LeaderElection:
         resource_name=given.resource_name or "kube-scheduler",
         resource_namespace=given.resource_namespace or "kube-system",
     )
+
+
+def _ignoring(profiles: tuple[ProfileConfig, ...], extenders: Sequence[Extender]) -> tuple[ProfileConfig, ...]:
+    """What extenders want to be ignored NodeResourcesFit ignores, besides what its arguments name."""
+    names = ignored_resources(extenders)
+    if not names:
+        return profiles
+    changed: list[ProfileConfig] = []
+    for profile in profiles:
+        args = profile.args.get(_FIT)
+        if isinstance(args, NodeResourcesFitArgs):
+            more = tuple(name for name in names if name not in args.ignored_resources)
+            args = msgspec.structs.replace(args, ignored_resources=(*args.ignored_resources, *more))
+            profile = msgspec.structs.replace(profile, args={**profile.args, _FIT: args})
+        changed.append(profile)
+    return tuple(changed)
 
 
 def _or(value: int | None, default: int) -> int:

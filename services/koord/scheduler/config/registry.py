@@ -100,14 +100,6 @@ REMOVED = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 """Plugins that v1 does not know any more."""
 
 
-def refused(configuration: SchedulerConfiguration) -> tuple[Problem, ...]:
-    """A problem for every webhook: koord calls none, and without one pods would go where it forbids."""
-    return tuple(
-        Problem(f"extenders[{index}]", f'koord calls no extenders ("{extender.url_prefix}")')
-        for index, extender in enumerate(configuration.extenders)
-    )
-
-
 def left_out(configuration: SchedulerConfiguration, built: Collection[str]) -> tuple[Problem, ...]:
     """What to warn of: plugins of kube-scheduler and Koordinator that are not in ``built``. A file that works with
     those works here, too; what they do is not done."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from koord.columns.matrix import Ints
+from koord.scheduler.engine.advice import Advice
 from koord.scheduler.engine.books import Books
 from koord.scheduler.engine.choosy import place_choosy
 from koord.scheduler.engine.classes import Program, SchedulingClass
@@ -43,6 +44,8 @@ class Engine(Books):
         self._assumed: dict[str, PodInfo] = {}
         self.reservations = Reservations(self.errors)
         self.nominated = Nominated(cluster)
+        self.advice: dict[str, Advice] = {}
+        """By uid, what pods about to be placed were told outside."""
 
     # Placing --------------------------------------------------------------------------------------------------------
 

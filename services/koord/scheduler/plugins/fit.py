@@ -118,7 +118,7 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
 
     def __init__(self, settings: FitSettings | None = None) -> None:
         self.settings = settings or FitSettings()
-        self._ignores = bool(self.settings.ignored_resources or self.settings.ignored_groups)
+        self.ignores = bool(self.settings.ignored_resources or self.settings.ignored_groups)
         self._curve: Floats | None = None
         if self.settings.strategy == "RequestedToCapacityRatio":
             self._curve = curve(self.settings.shape)
@@ -130,7 +130,7 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
     def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
         """Whether the node that it is about has room for the pod now."""
         name = node_of(subject)
-        if name is None or template.footprint.unlisted or self._ignores:
+        if name is None or template.footprint.unlisted or self.ignores:
             return takes_now(self, self._cluster, template, subject)
         row = self._cluster.index.find(name)
         if row is None:
@@ -147,14 +147,15 @@ class NodeResourcesFit(FilterPlugin, ScorePlugin):
         numbers = np.flatnonzero(vector[FIRST:]).tolist()
         needs = [(n, cluster.resources[n], float(vector[FIRST + n])) for n in numbers]
         names: Iterable[str] = unlisted
-        if self._ignores:
-            needs = [need for need in needs if not self._ignored(need[1])]
-            names = [name for name in unlisted if not self._ignored(name)]
+        if self.ignores:
+            needs = [need for need in needs if not self.ignored(need[1])]
+            names = [name for name in unlisted if not self.ignored(name)]
         if unlisted:
             needs += [(NOWHERE, name, float(unlisted[name])) for name in sorted(names)]
         return FitTerms(tuple(needs))
 
-    def _ignored(self, name: str) -> bool:
+    def ignored(self, name: str) -> bool:
+        """Whether the filter does not look at a resource."""
         if not is_extended(name):
             return False
         return name in self.settings.ignored_resources or name.partition("/")[0] in self.settings.ignored_groups

@@ -1,0 +1,1 @@
+"""Extenders: webhooks of a KubeSchedulerConfiguration that filter, rate, preempt and bind beside the plugins."""
