@@ -175,6 +175,8 @@ class Planner:
             now = monotonic()
             found = await self._preempting.answer(pod, diagnosis, now)
             self._refused(unit, [(pod, found)], found.plugins, now)
+            if self._preempting.holds(pod.uid):
+                self._world.waiting.hold_back(pod)
 
     async def _group(self, unit: Unit, planned: list[Planned]) -> None:
         now = monotonic()
@@ -243,7 +245,8 @@ class Planner:
             self._count("unschedulable", failed)
             if unit.group:
                 self._on_rejected("rejected", failed[0][0].uid, message)
-            self._queue.reject(unit, rejecters, now, message)
+            pending = frozenset[str]().union(*(diagnosis.pending for _, diagnosis in failed))
+            self._queue.reject(unit, rejecters, now, message, pending)
         for pod, diagnosis in failed:
             self._tell(pod, diagnosis)
 

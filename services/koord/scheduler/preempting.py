@@ -31,26 +31,34 @@ from koord.scheduler.framework.contract import AssignedPod, PluginError, PostFil
 from koord.scheduler.framework.following import Release
 from koord.scheduler.notices import Notices
 from koord.scheduler.outgoing import Outgoing
+from koord.scheduler.plugins.defaultpreemption import HELD
 from koord.scheduler.prebinding import patch_of
 from koord.scheduler.preemption.search import fits_unmasked
 from koord.telemetry.logs import Logger
 
-HELD = "waiting for the preemption for this pod to be finished"
 PATIENCE_S = 60.0
 """As long as the ledger locks victims: after that the pod may preempt again, whatever became of the decisions."""
 _encode = msgspec.json.Encoder().encode
 
 
 class _Open(msgspec.Struct):
-    """A preemption of which not all decisions are answered."""
+    """A preemption of which not all decisions are answered. ``failed``: some victim was not made to go."""
 
+    plugin: PostFilterPlugin
     decisions: set[str]
+    victims: tuple[str, ...]
     until: float
+    failed: bool = False
+
+
+def _nobody(uid: str, at_once: bool) -> None:
+    """Nobody holds pods back."""
 
 
 class Preempting:
     """``answer`` is asked for every single pod that found no place. ``member`` makes what a pod takes on a node,
-    ``waits`` tells by uid whether a pod still has to be placed."""
+    ``waits`` tells by uid whether a pod still has to be placed. ``let_go`` is told when a pod need not be held back any
+    longer, and whether its victims are gone, or will not go, so that it should be tried at once."""
 
     def __init__(
         self,
@@ -65,6 +73,7 @@ class Preempting:
         incarnation: str,
         scheduler: str,
         unavailable: Callable[[str], None],
+        let_go: Callable[[str, bool], None] = _nobody,
     ) -> None:
         self._engine = engine
         self._ledger = ledger
@@ -76,6 +85,7 @@ class Preempting:
         self._incarnation = incarnation
         self._scheduler = scheduler
         self._unavailable = unavailable
+        self._let_go = let_go
         self.audit: Auditor | None = None
         self._numbers = itertools.count(1)
         self._open: dict[str, _Open] = {}
@@ -136,15 +146,28 @@ class Preempting:
         uid, victim = self._deletions.pop(result.id, ("", ""))
         if not uid:
             return False
+        entry = self._open.get(uid)
         if result.outcome in ("rejected", "conflict"):
             self._going.pop(victim, None)
             self._log.warning("a victim stays", decision=result.id, outcome=result.outcome, reason=result.reason)
-        entry = self._open.get(uid)
+            if entry is not None:
+                entry.failed = True
         if entry is not None:
             entry.decisions.discard(result.id)
             if not entry.decisions:
-                del self._open[uid]
+                self._close(uid)
         return True
+
+    def holds(self, uid: str) -> bool:
+        """Whether victims of the pod's are still being asked to go."""
+        return uid in self._open
+
+    def expire(self, now: float) -> None:
+        """Pods whose preemption was not answered in time are tried again. About every second."""
+        for uid in [uid for uid, entry in self._open.items() if entry.until <= now]:
+            self._log.warning("nothing was heard of a preemption", uid=uid)
+            self._open[uid].failed = True
+            self._close(uid)
 
     def ended(self, uid: str) -> None:
         """The pod found its place, or went."""
@@ -193,7 +216,9 @@ class Preempting:
             self._notices.preempted(_victim(victim), text)
         self._engine.nominated.set(pod.planned(found.node, 0.0))
         if waiting:
-            self._open[ref.uid] = _Open(waiting, now + PATIENCE_S)
+            uids = tuple(victim.ref.uid for victim in found.victims)
+            self._open[ref.uid] = _Open(plugin, waiting, uids, now + PATIENCE_S)
+            plugin.begun(ref.uid)
         self._outgoing.add(decisions)
         if self.audit is not None:
             self.audit.preempted(pod, [victim.ref.uid for victim in found.victims], now)
@@ -232,8 +257,13 @@ class Preempting:
 
     def _close(self, uid: str) -> None:
         entry = self._open.pop(uid, None)
-        for id_ in entry.decisions if entry is not None else ():
+        if entry is None:
+            return
+        for id_ in entry.decisions:
             self._deletions.pop(id_, None)
+        entry.plugin.finished(uid)
+        there = [victim for victim in entry.victims if self._engine.counted(victim) is not None]
+        self._let_go(uid, entry.failed or not there)
 
     def _id(self, what: str) -> str:
         return f"{self._incarnation}-{what}-{next(self._numbers)}"

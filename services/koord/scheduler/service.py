@@ -134,6 +134,7 @@ class SchedulerService:
             incarnation=host.incarnation,
             scheduler=name,
             unavailable=self._close,
+            let_go=self._let_go,
         )
         self._debugging = Debugging(self._engine, host.log, settings.debug)
         planner = Planner(
@@ -206,6 +207,7 @@ class SchedulerService:
             outgoing=self._outgoing,
             groups=self._intake.groups,
             monitor=self._monitor,
+            preempting=self._preempting,
             evicting=lambda: (self._phases.leading, self._intake.pods.is_following),
             profile=name,
             plugins=list(dict.fromkeys(plugin.name for plugin in self._engine.plugins)),
@@ -309,6 +311,10 @@ class SchedulerService:
     def _on_result(self, result: Result) -> None:
         if not self._preempting.on_result(result):
             self._binds.on_result(result)
+
+    def _let_go(self, uid: str, at_once: bool) -> None:
+        self._world.waiting.let_go(uid, time.monotonic(), at_once=at_once)
+        self._driver.kick()
 
     def _kick(self) -> None:
         self._driver.kick()

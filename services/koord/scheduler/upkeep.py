@@ -19,6 +19,7 @@ from koord.scheduler.gang.news import GangNews
 from koord.scheduler.gang.partial import PartialGangs
 from koord.scheduler.monitor import Monitor
 from koord.scheduler.outgoing import Outgoing
+from koord.scheduler.preempting import Preempting
 from koord.scheduler.queueing.queue import SchedulingQueue
 from koord.scheduler.retiring import Retiring
 
@@ -50,6 +51,7 @@ class Upkeep:
         groups: StateCache[PodGroup],
         evicting: Callable[[], tuple[bool, bool]],
         monitor: Monitor,
+        preempting: Preempting,
         profile: str,
         plugins: Sequence[str],
     ) -> None:
@@ -66,6 +68,7 @@ class Upkeep:
         self._groups = groups
         self._evicting = evicting
         self._monitor = monitor
+        self._preempting = preempting
         self._profile = profile
         self._plugins = plugins
         self._incoming: dict[tuple[str, str], int] = {}
@@ -124,6 +127,7 @@ class Upkeep:
             leading, sure = self._evicting()
             if leading:  # one replica is enough
                 self._outgoing.add(self._partial.due(now, sure=sure))
+            self._preempting.expire(now)
             self._monitor.tick(now, self._queue, self._binds.flights)
             self._measure()
 

@@ -111,6 +111,27 @@ class Waiting:
         """A gang's unit was held back while it was tried."""
         self._on_gated(key, now)
 
+    def hold_back(self, pod: PodInfo) -> None:
+        """A rejected pod: a plugin may want it held back from now on, until :meth:`let_go` or one of its events."""
+        unit, held = self.unit_of(pod.uid), self._held(pod)
+        if unit is None or unit.group or held is None or unit.state not in ("unschedulable", "backoff", "active"):
+            return
+        self.queue.gate(unit)
+        self._note(unit, *held)
+
+    def let_go(self, uid: str, now: float, *, at_once: bool) -> None:
+        """What held a rejected pod back is over: it is tried ``at_once``, or when an event may help it."""
+        unit = self.unit_of(uid)
+        if unit is None or unit.group or unit.state != "gated":
+            return
+        held = self._held(next(iter(unit.pods.values())))
+        if held is not None:
+            self._note(unit, *held)
+        elif at_once:
+            self.queue.activate(unit, now, ClusterEvent.POD_DELETE.value)
+        else:
+            self.queue.let_go(unit, now)
+
     def unit_of(self, uid: str) -> Unit | None:
         """The unit a pending pod waits in."""
         key = self._unit_of.get(uid)

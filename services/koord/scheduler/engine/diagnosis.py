@@ -10,7 +10,7 @@ from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.fewrows import rows_of
 from koord.scheduler.engine.reserving import Refusal
 from koord.scheduler.engine.window import Window
-from koord.scheduler.framework.contract import PluginError
+from koord.scheduler.framework.contract import Pending, PluginError
 
 NO_NODES = "no nodes available to schedule pods"
 NOTE_LIMIT = 1024
@@ -27,7 +27,8 @@ class PluginReason(msgspec.Struct, frozen=True):
 
 class Diagnosis(msgspec.Struct, frozen=True):
     """Why a pod could not be placed. ``plugins`` are those whose events may help; ``error``: a plugin failed;
-    ``again``: it is to be tried again soon, whatever happens."""
+    ``again``: it is to be tried again soon, whatever happens. ``pending``: of ``plugins`` those that wait for something
+    outside."""
 
     message: str
     plugins: frozenset[str]
@@ -36,6 +37,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     feasible: int = 0
     error: bool = False
     again: bool = False
+    pending: frozenset[str] = frozenset()
 
     @property
     def resolvable(self) -> bool:
@@ -64,8 +66,9 @@ def rejected(cluster: Cluster, plugin: str, text: str, resolvable: bool) -> Diag
     return Diagnosis(
         fit_error(total, (), text),
         frozenset((plugin,)),
-        (PluginReason(plugin, text, total, resolvable),),
+        (PluginReason(plugin, str(text), total, resolvable),),
         total,
+        pending=frozenset((plugin,)) if isinstance(text, Pending) else frozenset(),
     )
 
 
@@ -82,6 +85,7 @@ def diagnose(program: Program, cluster: Cluster, refused: Sequence[Refusal] = ()
     total = len(cluster)
     counts: dict[tuple[str, str, bool], int] = {}
     plugins: set[str] = set()
+    pending: set[str] = set()
     if program.names is None:
         window = Window.full(cluster)
     else:
@@ -113,17 +117,22 @@ def diagnose(program: Program, cluster: Cluster, refused: Sequence[Refusal] = ()
                 rows = reason.rows & left
                 number = int(rows.sum())
                 if number:
-                    key = (plugin.name, reason.text, reason.resolvable)
+                    key = (plugin.name, str(reason.text), reason.resolvable)
                     counts[key] = counts.get(key, 0) + number
                     plugins.add(plugin.name)
                     gone |= rows
+                    if isinstance(reason.text, Pending):
+                        pending.add(plugin.name)
         except Exception as error:
             return failed(cluster, PluginError(plugin.name, "Filter", error))
         left &= ~gone
     for name, text, _, resolvable in refused:
         # Only filters say whether taking pods away helps; the row itself was left by all of them.
-        counts[(name, text, resolvable)] = counts.get((name, text, resolvable), 0) + 1
+        key = (name, str(text), resolvable)
+        counts[key] = counts.get(key, 0) + 1
         plugins.add(name)
+        if isinstance(text, Pending):
+            pending.add(name)
     by_text: dict[str, int] = {}
     for (_, text, _), number in counts.items():
         by_text[text] = by_text.get(text, 0) + number
@@ -133,6 +142,7 @@ def diagnose(program: Program, cluster: Cluster, refused: Sequence[Refusal] = ()
         tuple(PluginReason(plugin, text, number, open_) for (plugin, text, open_), number in sorted(counts.items())),
         total,
         int(left.sum()) - len({refusal.row for refusal in refused}),
+        pending=frozenset(pending),
     )
 
 

@@ -70,6 +70,7 @@ from koord.scheduler.framework.plugin import (
 from koord.scheduler.framework.subjects import (
     AssignedPod,
     Locality,
+    Pending,
     PluginError,
     PodRef,
     Reason,
@@ -86,6 +87,7 @@ __all__ = [
     "Locality",
     "NextPodPlugin",
     "NodePlugin",
+    "Pending",
     "PlanPlugin",
     "Plugin",
     "PluginError",

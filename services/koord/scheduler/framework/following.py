@@ -137,6 +137,12 @@ class Release(msgspec.Struct, frozen=True):
 class PostFilterPlugin(Plugin):
     """Looks for a way out when a pod fits nowhere. The plugins are asked in order until one has one."""
 
+    def begun(self, uid: str) -> None:
+        """Victims that it named for the pod are asked to go; not all of them have been yet."""
+
+    def finished(self, uid: str) -> None:
+        """All of them have been, or nothing more is heard of it, or the pod is gone. May come without a beginning."""
+
     @abc.abstractmethod
     def post_filter(
         self, pod: "PodInfo", engine: "Engine", diagnosis: "Diagnosis"

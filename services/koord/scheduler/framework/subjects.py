@@ -52,8 +52,8 @@ class AssignedPod(msgspec.Struct, frozen=True, gc=False):
     """A pod that counts as having a node: planned here, being bound, or seen bound, whoever placed it.
 
     ``spec`` is its scheduling-relevant part and shared by equal pods. Times are seconds since the epoch, 0 if unknown:
-    ``since`` it has its node, ``initialized`` its condition says so, ``started`` its kubelet saw it. ``owner`` is the
-    kind of its controller.
+    ``since`` it has its node, ``initialized`` its condition says so, ``started`` its kubelet saw it, ``evicted`` by the
+    Eviction API. ``owner`` is the kind of its controller.
     """
 
     ref: PodRef
@@ -67,6 +67,14 @@ class AssignedPod(msgspec.Struct, frozen=True, gc=False):
     owner: str = ""
     terminating: bool = False
     planned: bool = False
+    evicted: float = 0.0
+
+
+class Pending(str):
+    """A plugin's refusal (of PreFilter, of a filter's reason, of Reserve) because of something outside that is under
+    way. The pod waits without backing off: an event of that plugin that helps has it tried at once."""
+
+    __slots__ = ()
 
 
 class Reason(NamedTuple):

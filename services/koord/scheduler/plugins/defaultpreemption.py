@@ -8,14 +8,25 @@ from koord.kube.resources import POD_DISRUPTION_BUDGETS, Resource
 from koord.scheduler.config.upstreamargs import DefaultPreemptionArgs
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, PodInfo
-from koord.scheduler.framework.contract import PostFilterPlugin, Preempt, StandBy, Watch, WatchPlugin
+from koord.scheduler.framework.contract import (
+    PodRef,
+    PostFilterPlugin,
+    Preempt,
+    PreEnqueuePlugin,
+    StandBy,
+    Watch,
+    WatchPlugin,
+)
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.preemption.budgets import Budgets, BudgetView
 from koord.scheduler.preemption.search import NEVER, TERMINATING, Search
 
+HELD = "waiting for the preemption for this pod to be finished"
 
-class DefaultPreemption(PostFilterPlugin, WatchPlugin):
-    """Keeps the disruption budgets, and looks for victims when a pod fits nowhere."""
+
+class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, WatchPlugin):
+    """Keeps the disruption budgets, looks for victims when a pod fits nowhere, and holds the pod back while they are
+    being asked to go."""
 
     name: ClassVar[str] = "DefaultPreemption"
     events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.POD_DELETE,))
@@ -24,6 +35,7 @@ class DefaultPreemption(PostFilterPlugin, WatchPlugin):
         self._args = args or DefaultPreemptionArgs()
         self._budgets = Budgets()
         self._search: tuple[Engine, Search] | None = None
+        self._begun: set[str] = set()
 
     def watches(self) -> tuple[Watch, ...]:
         """Disruption budgets."""
@@ -38,6 +50,18 @@ class DefaultPreemption(PostFilterPlugin, WatchPlugin):
             namespace, _, name = key.rpartition("/")
             self._budgets.remove(namespace, name)
         return ()
+
+    def pre_enqueue(self, pod: PodRef) -> str | None:
+        """Nothing can be said of a pod whose victims are only half told."""
+        return HELD if pod.uid in self._begun else None
+
+    def begun(self, uid: str) -> None:
+        """Hold the pod back."""
+        self._begun.add(uid)
+
+    def finished(self, uid: str) -> None:
+        """Do so no longer."""
+        self._begun.discard(uid)
 
     def post_filter(self, pod: PodInfo, engine: Engine, diagnosis: Diagnosis) -> Preempt | StandBy | str | None:
         """The cheapest victims, or why there are none."""

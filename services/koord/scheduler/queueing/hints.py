@@ -43,14 +43,14 @@ class Hints:
 
     def first(
         self, classes: Iterable[SchedulingClass], rejecters: Iterable[str], happened: Happened
-    ) -> ClusterEvent | None:
-        """An event that may help pods of ``classes``, which ``rejecters`` rejected; None: nothing does."""
+    ) -> tuple[ClusterEvent, str] | None:
+        """An event that may help pods of ``classes``, which ``rejecters`` rejected, and whose; None: none does."""
         kinds = list(dict.fromkeys(classes))[:MOST_CLASSES]
         for name in rejecters:
             # In the order in which it happened, so that the answer does not depend on hashes.
             for event, subjects in happened.items():
                 if event in self.events(name) and self._helps(kinds, name, event, subjects):
-                    return event
+                    return event, name
         return None
 
     def _helps(

@@ -12,10 +12,13 @@ EventsOf = Callable[[str], frozenset[ClusterEvent]]
 class Lot:
     """Parked units of one signature, best first."""
 
-    __slots__ = ("burst", "events", "heap", "rejecters", "size")
+    __slots__ = ("burst", "events", "heap", "pending", "rejecters", "size")
 
-    def __init__(self, rejecters: frozenset[str], events: frozenset[ClusterEvent]) -> None:
+    def __init__(
+        self, rejecters: frozenset[str], events: frozenset[ClusterEvent], pending: frozenset[str] = frozenset()
+    ) -> None:
         self.rejecters = rejecters
+        self.pending = pending
         self.events = events
         self.heap: list[tuple[int, float, int, Unit]] = []
         self.size = 0
@@ -55,11 +58,11 @@ class Lots:
 
     def park(self, unit: Unit, ticket: int) -> None:
         """Put a rejected unit into its lot. Its ``ticket`` is what tells the entry from void ones."""
-        signature = unit.signature = (unit.classes(), unit.rejecters)
+        signature = unit.signature = (unit.classes(), unit.rejecters, unit.pending)
         lot = self._by_signature.get(signature)
         if lot is None:
             events = frozenset().union(*(self._events_of(name) for name in unit.rejecters))
-            lot = self._by_signature[signature] = Lot(unit.rejecters, events)
+            lot = self._by_signature[signature] = Lot(unit.rejecters, events, unit.pending)
             for event in events:
                 self._waiting.setdefault(event, {})[signature] = lot
         lot.burst = 1

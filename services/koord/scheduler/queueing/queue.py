@@ -145,12 +145,21 @@ class SchedulingQueue:
         unit.timestamp = now
         self._enter(unit, "active", "GangUpdate")
 
-    def reject(self, unit: Unit, rejecters: Iterable[str], now: float, message: str = "") -> None:
-        """No place: park the unit until an event of one of the ``rejecters``.
+    def reject(
+        self,
+        unit: Unit,
+        rejecters: Iterable[str],
+        now: float,
+        message: str = "",
+        pending: frozenset[str] = frozenset(),
+    ) -> None:
+        """No place: park the unit until an event of one of the ``rejecters``; one of those ``pending`` has it tried at
+        once, whether it backs off or not.
 
         One that came while the unit was in flight (its claim was asked for) found nobody to wake: it counts, too.
         """
         unit.rejecters = frozenset(rejecters)
+        unit.pending = pending
         unit.message = message
         unit.rejections += 1
         unit.errors = 0
@@ -161,15 +170,25 @@ class SchedulingQueue:
             self._enter(unit, "backoff", "GangUpdate")
             return
         if (missed := self._missed(unit)) is not None:
-            self._enter(unit, "backoff", missed.value)
+            event, plugin = missed
+            self._enter(unit, "active" if plugin in pending else "backoff", event.value)
             return
+        self._move(unit, "unschedulable")
+        self._lots.park(unit, self._next())
+
+    def let_go(self, unit: Unit, now: float) -> None:
+        """A rejected unit that was held back is parked as it would be without that."""
+        if unit.state != "gated" or not unit.rejecters or not self.mine(unit):
+            self.activate(unit, now, "ScheduleAttemptFailure")
+            return
+        unit.parked_at = now
         self._move(unit, "unschedulable")
         self._lots.park(unit, self._next())
 
     def fail(self, unit: Unit, now: float, message: str = "", *, counted: bool = True) -> None:
         """An error that is nobody's verdict: back off. ``counted`` False: try again without a longer wait."""
         unit.message = message
-        unit.rejecters = frozenset()
+        unit.rejecters = unit.pending = frozenset()
         if counted:
             unit.errors += 1
         unit.ready_at = now + backoff_s(max(unit.errors, 1), self.settings)
@@ -201,7 +220,8 @@ class SchedulingQueue:
             first = lot.first()
             helpful = None if first is None else self._helpful(first, lot.rejecters, happened)
             if helpful is not None:
-                woken += self._release(signature, lot, 1, now, helpful.value)
+                event, plugin = helpful
+                woken += self._release(signature, lot, 1, now, event.value, at_once=plugin in lot.pending)
         return woken
 
     def tick(self, now: float) -> None:
@@ -274,13 +294,14 @@ class SchedulingQueue:
         unit.ticket = 0
         unit.attempts += 1
 
-    def _helpful(self, unit: Unit, rejecters: frozenset[str], happened: Happened) -> ClusterEvent | None:
-        """The event that may help the unit, None if none does."""
+    def _helpful(self, unit: Unit, rejecters: frozenset[str], happened: Happened) -> tuple[ClusterEvent, str] | None:
+        """The event that may help the unit and the rejecter that it is of, None if none does."""
         if self._hints is not None:
             return self._hints.first((pod.class_ for pod in unit.pods.values()), rejecters, happened)
-        return next((event for event in happened for name in rejecters if event in self._events_of(name)), None)
+        found = ((event, name) for event in happened for name in rejecters if event in self._events_of(name))
+        return next(found, None)
 
-    def _missed(self, unit: Unit) -> ClusterEvent | None:
+    def _missed(self, unit: Unit) -> tuple[ClusterEvent, str] | None:
         """An event since the unit was popped that may help what rejected it."""
         if unit.started == self._wakes or unit.state != "inflight":
             return None
@@ -289,9 +310,9 @@ class SchedulingQueue:
                 self._hints.begin()
             since = [happened for number, happened in self._happened if number > unit.started]
             found = (self._helpful(unit, unit.rejecters, happened) for happened in since)
-            return next((event for event in found if event is not None), None)
-        may_help = (event for name in unit.rejecters for event in self._events_of(name))
-        return next((event for event in may_help if self._woken.get(event, 0) > unit.started), None)
+            return next((each for each in found if each is not None), None)
+        may_help = ((event, name) for name in unit.rejecters for event in self._events_of(name))
+        return next((each for each in may_help if self._woken.get(each[0], 0) > unit.started), None)
 
     def _early(self, now: float) -> list[Unit]:
         taken: list[Unit] = []
@@ -316,10 +337,12 @@ class SchedulingQueue:
             lot.burst = min(lot.burst * 2, BURST)
             self._release(unit.signature, lot, lot.burst, now, "Follow")
 
-    def _release(self, signature: Hashable, lot: Lot, count: int, now: float, event: str) -> int:
+    def _release(
+        self, signature: Hashable, lot: Lot, count: int, now: float, event: str, *, at_once: bool = False
+    ) -> int:
         taken = lot.take(count)
         for unit in taken:
             unit.timestamp = now
-            self._enter(unit, "backoff" if unit.ready_at > now else "active", event)
+            self._enter(unit, "backoff" if unit.ready_at > now and not at_once else "active", event)
         self._lots.tidy(signature, lot)
         return len(taken)

@@ -33,6 +33,7 @@ class Unit:
         "key",
         "message",
         "parked_at",
+        "pending",
         "pods",
         "popped_at",
         "ready_at",
@@ -59,6 +60,8 @@ class Unit:
         self.conflicts = 0
         """Claims in a row that the ledger refused; counted by the claim rounds."""
         self.rejecters: frozenset[str] = frozenset()
+        self.pending: frozenset[str] = frozenset()
+        """Of the rejecters those that wait for something outside: when that comes, nobody backs off."""
         self.message = ""
         self.ready_at = 0.0
         self.parked_at = 0.0

@@ -150,6 +150,7 @@ class Bed:
             incarnation=ledger.incarnation,
             scheduler=SCHEDULER,
             unavailable=self._fail,
+            let_go=self._let_go,
         )
         self._driver = Driver(
             self._world,
@@ -340,6 +341,10 @@ class Bed:
     def _on_ended(self, uid: str) -> None:
         self._binds.on_ended(uid)
         self._preempting.ended(uid)
+
+    def _let_go(self, uid: str, at_once: bool) -> None:
+        self._world.waiting.let_go(uid, time.monotonic(), at_once=at_once)
+        self._driver.kick()
 
     def _kick(self) -> None:
         self._driver.kick()
