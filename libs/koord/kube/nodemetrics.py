@@ -42,6 +42,12 @@ class PodUsage(View, frozen=True):
     pod_usage: Usage = msgspec.field(default_factory=Usage)
 
 
+class PredictedUsage(View, frozen=True):
+    """What the agent expects for the time to come, of what it saw for hours."""
+
+    resource: Usage = msgspec.field(default_factory=Usage)
+
+
 class MetricCollectPolicy(View, frozen=True):
     """How often the agent reports."""
 
@@ -55,11 +61,13 @@ class NodeMetricSpec(View, frozen=True):
 
 
 class NodeMetricStatus(View, frozen=True):
-    """The last report; no ``update_time``: there has been none."""
+    """The last report; no ``update_time``: there has been none. ``prod_peak_metric``: what the pods of class prod or
+    none are going to use at their peak; agents of old do not say it."""
 
     update_time: str | None = None
     node_metric: NodeUsage | None = None
     pods_metric: list[PodUsage] = []
+    prod_peak_metric: PredictedUsage | None = None
 
 
 class NodeMetric(TypedObject, frozen=True):

@@ -123,6 +123,7 @@ class Catalogue:
             view.started,
             view.owner,
             view.metadata.deletion_timestamp is not None,
+            evicted=view.evicted,
         )
 
     def class_of(self, view: PodView) -> SchedulingClass:

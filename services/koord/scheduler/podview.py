@@ -18,7 +18,9 @@ __all__ = ["PodShape", "PodShapeError", "PodView"]
 
 _ABSENT = msgspec.Raw(b"")
 _EMPTY: dict[str, str] = {}
-_KEPT: Final = frozenset(("PodScheduled", "Initialized"))
+_DISRUPTED: Final = "DisruptionTarget"
+_KEPT: Final = frozenset(("PodScheduled", "Initialized", _DISRUPTED))
+_EVICTED: Final = "EvictionByEvictionAPI"
 
 
 class _Container(msgspec.Struct, gc=False, rename="camel"):
@@ -237,6 +239,14 @@ class PodView(msgspec.Struct, rename="camel"):
         for found in self.status.conditions:
             if found.type == condition:
                 return _seconds(found.last_transition_time) if found.status == "True" else 0.0
+        return 0.0
+
+    @property
+    def evicted(self) -> float:
+        """When it was evicted by the Eviction API, in seconds since the epoch; 0: it was not."""
+        for found in self.status.conditions:
+            if found.type == _DISRUPTED and found.reason == _EVICTED and found.status == "True":
+                return _seconds(found.last_transition_time)
         return 0.0
 
     @property

@@ -28,6 +28,7 @@ class Args:
     both: bool = False
     after_scheduled: int = 0
     after_initialized: int = 0
+    by_peak: bool = False
 
 
 @dataclass
@@ -53,6 +54,8 @@ class Metric:
     system: Amounts
     aggregates: dict[tuple[str, int], Amounts]
     pods: dict[str, tuple[Amounts, bool]]
+    peak: Amounts | None = None
+    """What prod pods are predicted to use."""
 
 
 @dataclass
@@ -106,9 +109,17 @@ def sums(node: Node, args: Args) -> tuple[Amounts, Amounts, Amounts]:
                 prod[name] += used.get(name, 0)
                 if should:
                     prod[name] += max(0, expected[name] - used.get(name, 0))
-    if args.prod_with_system:
-        for name in RESOURCES:
-            prod[name] += metric.system.get(name, 0)
+    reported = dict.fromkeys(RESOURCES, 0)
+    for pod in node.pods:
+        used, called_prod = metric.pods.get(pod.name, ({}, False))
+        if pod.prod and called_prod:
+            for name in RESOURCES:
+                reported[name] += used.get(name, 0)
+    for name in RESOURCES:
+        base = reported[name] + (metric.system.get(name, 0) if args.prod_with_system else 0)
+        if args.by_peak and metric.peak is not None:
+            base = max(base, metric.peak.get(name, 0))
+        prod[name] += base - reported[name]
     return delta, estimated, prod
 
 
@@ -128,7 +139,12 @@ def whole_node(node: Node, args: Args, aggregate: tuple[str, int] | None) -> Amo
             windows = [of for one, of in metric.aggregates if one == kind]
             if windows:
                 base = metric.aggregates[kind, max(windows)]
-    return {name: base.get(name, 0) + delta[name] for name in RESOURCES}
+    peak = dict.fromkeys(RESOURCES, 0)
+    if args.by_peak and metric.peak is not None:
+        for name in RESOURCES:
+            others = sum(used.get(name, 0) for used, prod in metric.pods.values() if not prod)
+            peak[name] = metric.peak.get(name, 0) + others
+    return {name: max(base.get(name, 0), peak[name]) + delta[name] for name in RESOURCES}
 
 
 def expired(metric: Metric, args: Args, now: float) -> bool:

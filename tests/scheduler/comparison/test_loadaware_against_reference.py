@@ -38,6 +38,7 @@ arguments = st.fixed_dictionaries(
         "both": st.booleans(),
         "after_scheduled": st.sampled_from((0, 60, 500)),
         "after_initialized": st.sampled_from((0, 60, 500)),
+        "by_peak": st.booleans(),
     }
 )
 pods = st.builds(
@@ -66,6 +67,7 @@ reports = st.one_of(
             "age": st.one_of(st.none(), st.sampled_from((0, 1, 100, 179, 180, 181, 1000))),
             "interval": st.sampled_from((None, 30, 60, 200)),
             "usage": st.one_of(st.none(), amounts, amounts, amounts),
+            "peak": st.one_of(st.none(), amounts),
             "system": st.tuples(st.integers(0, 3000), st.integers(0, GIB)),
             "aggregates": st.dictionaries(
                 st.tuples(st.sampled_from(("p95", "p50")), st.sampled_from(tuple(WINDOWS))), amounts, max_size=3
@@ -159,6 +161,7 @@ def configured(drawn: dict[str, Any]) -> tuple[LoadBed, plain.Args]:
         check_node_and_prod=given["both"],
         estimated_seconds_after_pod_scheduled=given["after_scheduled"] or None,
         estimated_seconds_after_initialized=given["after_initialized"] or None,
+        use_predicted_peak=given["by_peak"],
     )
     return bed, model
 
@@ -180,6 +183,7 @@ def reported(bed: LoadBed, drawn: dict[str, Any]) -> plain.Metric:
         numbers=usage is not None,
         system=listed(drawn["system"]),
         aggregated=windows,
+        peak=listed(drawn["peak"]) if drawn["peak"] else None,
         pods=[
             pod_metric(name, *listed(pair).values(), priority="koord-prod" if prod else "koord-batch")
             for name, (pair, prod) in drawn["pods"].items()
@@ -192,6 +196,7 @@ def reported(bed: LoadBed, drawn: dict[str, Any]) -> plain.Metric:
         whole(drawn["system"]),
         {(kind, WINDOWS[window]): whole(pair) for (kind, window), pair in drawn["aggregates"].items()} if usage else {},
         {name: (whole(pair), prod) for name, (pair, prod) in drawn["pods"].items()},
+        whole(drawn["peak"]) if drawn["peak"] else None,
     )
 
 

@@ -49,6 +49,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "expiredPolicy": "",
         "scoringMode": "LeastUsed",
         "estimateNative": True,
+        "usePredictedPeak": False,
+        "evictionCoolDownSeconds": 0,
     },
     "NodeNUMAResource": {
         "defaultCPUBindPolicy": "FullPCPUs",
@@ -204,6 +206,11 @@ BAD: list[tuple[str, dict[str, Any], list[str]]] = [
             f'resourceWeights: Invalid value: {{"cpu": 0, "memory": 101}}: resource Weight of cpu {POSITIVE} 0',
             f'resourceWeights: Invalid value: {{"cpu": 0, "memory": 101}}: resource Weight of memory {LESS} 101',
         ],
+    ),
+    (
+        "LoadAwareScheduling",
+        {"evictionCoolDownSeconds": -1},
+        ["evictionCoolDownSeconds: Invalid value: -1: should not be a negative value"],
     ),
     (
         "LoadAwareScheduling",

@@ -90,8 +90,10 @@ def metric(
     aggregated: Sequence[Mapping[str, Any]] = (),
     system: Mapping[str, str] | None = None,
     numbers: bool = True,
+    peak: Mapping[str, str] | None = None,
 ) -> NodeMetric:
-    """A NodeMetric as its agent writes it. ``numbers``: it has any of the node."""
+    """A NodeMetric as its agent writes it. ``numbers``: it has any of the node; ``peak``: what prod pods are going to
+    use."""
     body: dict[str, Any] = {
         "metadata": {"name": name},
         "spec": {"metricCollectPolicy": {"reportIntervalSeconds": interval}} if interval else {},
@@ -103,6 +105,8 @@ def metric(
             "systemUsage": {"resources": dict(system or {})},
             "aggregatedNodeUsages": list(aggregated),
         }
+    if peak is not None:
+        body["status"]["prodPeakMetric"] = {"resource": {"resources": dict(peak)}}
     return msgspec.json.decode(msgspec.json.encode(body), type=NodeMetric)
 
 

@@ -1,6 +1,8 @@
 """Real load through the service: NodeMetrics from the bus, hot nodes, hints, host ports, what is set aside."""
 
 import time
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -49,6 +51,61 @@ async def test_hot_nodes_are_left_alone(nats_url: str, redis_url: str, cluster: 
             )
             await report(world, "hot", "200m")
             await until(lambda: world.node_of("p1") == "hot", "woken by a report")
+
+
+COOL_DOWN = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 1
+profiles:
+- schedulerName: koord-scheduler
+  plugins:
+    multiPoint: {enabled: [{name: LoadAwareScheduling}]}
+  pluginConfig:
+  - name: LoadAwareScheduling
+    args: {evictionCoolDownSeconds: 1000000}
+"""
+
+
+def _tried(world: Outside, name: str) -> bool:
+    return bool(world.told(name) or world.node_of(name))
+
+
+async def test_a_node_that_evicted_a_best_effort_pod_gets_no_other_for_a_while(
+    nats_url: str, redis_url: str, cluster: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(COOL_DOWN)
+    best_effort = {"koordinator.sh/qosClass": "BE"}
+    async with outside(nats_url, redis_url, cluster) as world:
+        await world.node("n")
+        await report(world, "n", "100m", type_="ADDED")
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, SchedulerSettings(config=str(file))):
+            await world.pod("evicted", cpu="100m", labels=best_effort)
+            await until(lambda: world.node_of("evicted") == "n", "there is room")
+            body = world.pods["default/evicted"]
+            body["status"].setdefault("conditions", []).append(
+                {
+                    "type": "DisruptionTarget",
+                    "status": "True",
+                    "reason": "EvictionByEvictionAPI",
+                    "lastTransitionTime": now_rfc3339(time.time()),
+                }
+            )
+            await world.show(body)
+            # The scheduler may not have seen it yet: pods come until one is refused.
+            count, last = 0, "p0"
+            while not world.told(last):
+                last = f"p{count}"
+                count += 1
+                await world.pod(last, cpu="10m", labels=best_effort)
+                await until(partial(_tried, world, last), "it is tried")
+            text = "0/1 nodes are available: 1 node(s) evicted best-effort pods a moment ago."
+            assert world.told(last)[0].startswith(text)
+            await world.pod("other", cpu="10m", labels={"koordinator.sh/qosClass": "LS"})
+            await until(lambda: world.node_of("other") == "n", "others go on")
 
 
 async def test_host_ports_and_what_is_set_aside(nats_url: str, redis_url: str, cluster: str) -> None:

@@ -40,9 +40,11 @@ class AggregatedArgs(msgspec.Struct, frozen=True, rename="camel"):
 class LoadAwareSchedulingArgs(Args, frozen=True):
     """Of LoadAwareScheduling. Thresholds and factors are percents; a threshold of 0 is none.
 
-    koord's own are the last four: ``check_node_and_prod`` (a prod pod is checked against both sets of thresholds),
-    ``expired_policy`` (what becomes of nodes whose report is too old; ``""``: as the two flags say), ``scoring_mode``
-    and ``estimate_native`` (free and mid pods are estimated by cpu and memory if they ask for nothing of their own).
+    koord's own are the last six: ``check_node_and_prod`` (a prod pod is checked against both sets of thresholds),
+    ``expired_policy`` (what becomes of nodes whose report is too old; ``""``: as the two flags say), ``scoring_mode``,
+    ``estimate_native`` (free and mid pods are estimated by cpu and memory if they ask for nothing of their own),
+    ``use_predicted_peak`` (where the agent predicts more usage than it reports, that counts) and
+    ``eviction_cool_down_seconds`` (for so long a node takes no BE pods after one was evicted from it; 0: at once).
     """
 
     filter_expired_node_metrics: bool = True
@@ -65,6 +67,8 @@ class LoadAwareSchedulingArgs(Args, frozen=True):
     expired_policy: str = ""
     scoring_mode: str = "LeastUsed"
     estimate_native: bool = True
+    use_predicted_peak: bool = False
+    eviction_cool_down_seconds: Int64 = 0
 
     def completed(self) -> Self:
         """Weights only if nothing is weighed; factors that are missing."""
@@ -102,6 +106,9 @@ class LoadAwareSchedulingArgs(Args, frozen=True):
             yield from self.aggregated.problems(f"{path}.aggregated")
         if self.expired_policy and self.expired_policy not in EXPIRED_POLICIES:
             yield unsupported(f"{path}.expiredPolicy", self.expired_policy, EXPIRED_POLICIES)
+        if self.eviction_cool_down_seconds < 0:
+            rule = "should not be a negative value"
+            yield invalid(f"{path}.evictionCoolDownSeconds", self.eviction_cool_down_seconds, rule)
         if self.scoring_mode not in SCORING_MODES:
             yield unsupported(f"{path}.scoringMode", self.scoring_mode, SCORING_MODES)
 

@@ -15,6 +15,7 @@ import numpy as np
 from koord.scheduler.config.koordinatorargs import LoadAwareSchedulingArgs
 from koord.scheduler.engine.cluster import Cluster, RowColumn
 from koord.scheduler.framework.contract import AssignedPod
+from koord.scheduler.plugins.loadaware.cooling import CoolDowns
 from koord.scheduler.plugins.loadaware.load import Expected, NodeLoad
 from koord.scheduler.plugins.loadaware.report import Report
 from koord.scheduler.plugins.loadaware.score import Columns
@@ -82,6 +83,7 @@ class LoadBook:
         """Whether the thresholds of the node are compared with an aggregate."""
         self.own_prod = cluster.column(np.bool_)
         """Whether prod pods are checked against thresholds of their own."""
+        self.cooling = CoolDowns(cluster)
 
     # Columns --------------------------------------------------------------------------------------------------------
 

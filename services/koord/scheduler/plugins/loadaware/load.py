@@ -86,7 +86,8 @@ class NodeLoad:
     def used(self, aggregate: Aggregate | None = None) -> Vector:
         """The load that is there: of the last report, or of an aggregate of it, with what is expected on top.
 
-        An aggregate whose window was asked for and not reported: what is expected of the pods alone.
+        Where a peak is predicted that is higher, it stands in for what was reported. An aggregate whose window was
+        asked for and not reported: what is expected of the pods alone.
         """
         base = self.report.usage if self.report is not None else None
         if aggregate is not None and self.report is not None:
@@ -94,14 +95,18 @@ class NodeLoad:
             if found is None and aggregate[1]:
                 return list(self.estimated)
             base = found if found is not None else base
+        if base is not None and self.report is not None and self.report.predicted is not None:
+            base = [max(pair) for pair in zip(base, self.report.predicted, strict=True)]
         return list(self.delta) if base is None else [used + more for used, more in zip(base, self.delta, strict=True)]
 
     def used_by_prod(self, *, with_system: bool) -> Vector:
         """The load of prod pods, with what is expected on top; ``with_system``: the system's own is theirs, too."""
-        total = [used + more for used, more in zip(self.prod_used, self.prod_delta, strict=True)]
-        if with_system and self.report is not None:
-            total = [used + more for used, more in zip(total, self.report.system, strict=True)]
-        return total
+        total, report = list(self.prod_used), self.report
+        if with_system and report is not None:
+            total = [used + more for used, more in zip(total, report.system, strict=True)]
+        if report is not None and report.peak is not None:
+            total = [max(pair) for pair in zip(total, report.peak, strict=True)]
+        return [used + more for used, more in zip(total, self.prod_delta, strict=True)]
 
     def _share(self, pod: Expected) -> Share:
         report, zero = self.report, self._zero

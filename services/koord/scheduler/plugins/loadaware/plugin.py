@@ -34,8 +34,9 @@ from koord.scheduler.framework.events import NODE_METRIC_EVENTS, ClusterEvent
 from koord.scheduler.plugins.loadaware import estimate as estimating
 from koord.scheduler.plugins.loadaware import thresholds as limiting
 from koord.scheduler.plugins.loadaware.book import LoadBook
+from koord.scheduler.plugins.loadaware.cooling import best_effort
 from koord.scheduler.plugins.loadaware.load import Expected
-from koord.scheduler.plugins.loadaware.report import read
+from koord.scheduler.plugins.loadaware.report import Report, read
 from koord.scheduler.plugins.loadaware.score import Rating
 from koord.scheduler.plugins.loadaware.shown import shown
 from koord.scheduler.plugins.loadaware.vectors import resources_of, vector
@@ -43,16 +44,19 @@ from koord.scheduler.plugins.obstacles import AsItIs
 from koord.scheduler.plugins.rows import takes_now
 
 EXPIRED = "node(s) nodeMetric expired"
+COOLING = "node(s) evicted best-effort pods a moment ago"
 MOST_ESTIMATES = 4096
 DAEMON_SET = "DaemonSet"
 _NOTHING: Mapping[str, str] = {}
 
 
 class LoadTerms(msgspec.Struct, frozen=True):
-    """What a pod of the class is expected to use, and whether it is a prod pod."""
+    """What a pod of the class is expected to use, and whether it is a prod pod; ``be``: it is best-effort, and nodes
+    that evicted such pods a moment ago do not take it."""
 
     estimate: tuple[float, ...]
     prod: bool
+    be: bool = False
 
 
 class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, WatchPlugin, TickPlugin, EndpointPlugin):
@@ -106,6 +110,8 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
         ok: Bools = window.column(room[0]) > estimate[0]
         for index in range(1, len(room)):
             ok &= window.column(room[index]) > estimate[index]
+        if terms.be:
+            ok &= ~window.column(self._book.cooling.on)
         return ok
 
     def reasons(self, terms: Terms, window: Window) -> list[Reason]:
@@ -113,6 +119,11 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
         assert isinstance(terms, LoadTerms)
         found: list[Reason] = []
         left: Bools = ~self.filter(terms, window)
+        if terms.be:
+            cooling: Bools = window.column(self._book.cooling.on) & left
+            if cooling.any():
+                found.append(Reason(COOLING, cooling, resolvable=False))
+                left &= ~cooling
         if self._book.policy == "Block":
             expired: Bools = window.column(self._book.expired) & left
             if expired.any():
@@ -155,6 +166,8 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
     def assigned(self, pod: AssignedPod) -> None:
         """Its estimate counts until a report covers it."""
         self._book.assigned(pod)
+        if pod.evicted:
+            self._cool_down(pod)
 
     def assigned_run(self, pods: Sequence[AssignedPod]) -> None:
         """The same for equal pods at once."""
@@ -169,6 +182,8 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
         row = self._book.reassigned(pod)
         if row is not None:
             self._cluster.touch(row)
+        if pod.evicted and not old.evicted:
+            self._cool_down(pod)
 
     def node_set(self, row: int, node: NodeInfo) -> None:
         """Its capacity and its thresholds. ValueError: an annotation cannot be read; the arguments hold then."""
@@ -191,6 +206,7 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
         except ValueError as error:
             problems.append(str(error))
         self._book.node_set(node.name, row, capacity, thresholds)
+        self._book.cooling.node_set(node.name, row)
         if problems:
             raise ValueError(f"Node {node.name}: metadata.annotations: {'; '.join(problems)}")
 
@@ -205,7 +221,7 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
     def changed(self, resource: Resource, key: str, old: Any | None, new: Any | None) -> Iterable[ClusterEvent]:
         """A report came. ValueError names the field that cannot be read."""
         some = self._book.reports > 0
-        row = self._book.reported(key, None if new is None else read(new, self.resources))
+        row = self._book.reported(key, None if new is None else self._read(new))
         if some != (self._book.reports > 0):
             self.epoch += 1
         if row is not None:
@@ -215,11 +231,12 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
         return (ClusterEvent.NODE_METRIC_ADD if old is None else ClusterEvent.NODE_METRIC_UPDATE,)
 
     def tick(self, now: float) -> Iterable[ClusterEvent]:
-        """Reports that are too old by ``now``."""
-        rows = self._book.tick(now)
-        for row in rows:
+        """Reports that are too old by ``now``, and nodes that have cooled down."""
+        expired, cooled = self._book.tick(now), self._book.cooling.tick(now)
+        for row in (*expired, *cooled):
             self._cluster.touch(row)
-        return (ClusterEvent.NODE_METRIC_UPDATE,) if rows and self._book.policy == "Ignore" else ()
+        helps = cooled or (expired and self._book.policy == "Ignore")
+        return (ClusterEvent.NODE_METRIC_UPDATE,) if helps else ()
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """``node/{node}``: the load of a node; nothing for one that is not known."""
@@ -247,8 +264,20 @@ class LoadAwareScheduling(FilterPlugin, ScorePlugin, AssignPlugin, NodePlugin, W
             amounts = estimating.estimate(spec, class_, self.resources, factors, native=args.estimate_native)
             if len(self._estimates) >= MOST_ESTIMATES:
                 self._estimates.clear()
-            found = self._estimates[key] = (spec, LoadTerms(amounts, class_ == qos.PROD))
+            be = bool(args.eviction_cool_down_seconds) and best_effort(spec, labels)
+            found = self._estimates[key] = (spec, LoadTerms(amounts, class_ == qos.PROD, be))
         return found[1]
+
+    def _cool_down(self, pod: AssignedPod) -> None:
+        """The node takes no best-effort pods for some time after one was evicted from it."""
+        seconds = self.args.eviction_cool_down_seconds
+        if seconds and best_effort(pod.spec, pod.ref.labels):
+            row = self._book.cooling.begin(pod.node, pod.evicted + seconds)
+            if row is not None:
+                self._cluster.touch(row)
+
+    def _read(self, metric: NodeMetric) -> Report:
+        return read(metric, self.resources, predicted=self.args.use_predicted_peak)
 
     def _expected(self, pod: AssignedPod) -> Expected:
         ref, args = pod.ref, self.args

@@ -17,6 +17,7 @@ from koord.kube.protocol.gotext import go_duration
 from koord.scheduler.plugins.loadaware.thresholds import Aggregate
 from koord.scheduler.plugins.loadaware.vectors import Vector, vector
 
+LOWER = frozenset((qos.MID, qos.BATCH, qos.FREE))
 INTERVAL_S = 60.0
 """How often agents report unless the object says otherwise."""
 
@@ -80,7 +81,11 @@ class Aggregates:
 
 
 class Report(NamedTuple):
-    """``updated``: seconds since the epoch, None if nothing was ever reported. ``usage`` None: it has no numbers."""
+    """``updated``: seconds since the epoch, None if nothing was ever reported. ``usage`` None: it has no numbers.
+
+    ``peak``: what prod pods are predicted to use; ``predicted``: that, and what all other pods use now. None: nothing
+    is predicted, or nobody asked.
+    """
 
     updated: float | None
     interval: float
@@ -88,10 +93,13 @@ class Report(NamedTuple):
     system: Vector
     aggregates: Aggregates
     pods: PodUsages
+    peak: Vector | None = None
+    predicted: Vector | None = None
 
 
-def read(metric: NodeMetric, names: tuple[str, ...]) -> Report:
-    """The report in the order of ``names``. ValueError names the object, the field and the rule."""
+def read(metric: NodeMetric, names: tuple[str, ...], *, predicted: bool = False) -> Report:
+    """The report in the order of ``names``, what is ``predicted`` if that is asked for. ValueError names the object,
+    the field and the rule."""
     policy = metric.spec.metric_collect_policy
     interval = policy.report_interval_seconds if policy is not None else None
     try:
@@ -102,10 +110,25 @@ def read(metric: NodeMetric, names: tuple[str, ...]) -> Report:
             usage = vector(node.node_usage.resources, names, "nodeMetric.nodeUsage.resources")
             system = vector(node.system_usage.resources, names, "nodeMetric.systemUsage.resources")
         aggregates = Aggregates(node.aggregated_node_usages if node is not None else (), names)
+        peak = whole = None
+        if predicted and status.prod_peak_metric is not None:
+            peak = vector(status.prod_peak_metric.resource.resources, names, "prodPeakMetric.resource.resources")
+            whole = _with_lower(peak, status.pods_metric, pods)
         updated = None if status.update_time is None else parse_time(status.update_time)
     except (ValueError, msgspec.ValidationError) as error:
         raise ValueError(f"NodeMetric {metric.metadata.name}: status: {error}") from None
-    return Report(updated, INTERVAL_S if interval is None else float(interval), usage, system, aggregates, pods)
+    seconds = INTERVAL_S if interval is None else float(interval)
+    return Report(updated, seconds, usage, system, aggregates, pods, peak, whole)
+
+
+def _with_lower(peak: Vector, reported: Iterable[PodUsage], pods: PodUsages) -> Vector:
+    """``peak``, which is about pods of class prod or none, with what is used by the others."""
+    total = list(peak)
+    for pod in reported:
+        found = pods.get(pod.namespace, pod.name) if pod.priority in LOWER else None
+        if found is not None:
+            total = [amount + used for amount, used in zip(total, found[0], strict=True)]
+    return total
 
 
 @lru_cache(maxsize=256)

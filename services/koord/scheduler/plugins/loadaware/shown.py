@@ -28,6 +28,7 @@ def shown(load: NodeLoad, names: tuple[str, ...]) -> dict[str, Any]:
         "prodDeltaPods": _names(pod for _, (pod, share) in pods if pod.prod and any(share.prod_delta)),
         "nodeEstimatedPods": _names(pod for _, (pod, _) in pods if any(pod.estimate)),
         "updateTime": now_rfc3339(report.updated) if report is not None and report.updated is not None else "",
+        "predictedPeak": _amounts(report.predicted or (), names) if report is not None else {},
         "nodeUsage": _amounts(report.usage or (), names) if report is not None else {},
     }
     return {key: value for key, value in answer.items() if value}
