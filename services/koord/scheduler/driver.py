@@ -120,6 +120,7 @@ class Driver:
                 await self.ledger_open.wait()
             began = time.time_ns()
             now = time.monotonic()
+            came = self.rounds.came
             planned = await self.turn(now)
             if not self.ledger_open.is_set() and not planned:
                 continue
@@ -128,7 +129,7 @@ class Driver:
             elif planned:
                 self._gathering.came(len(planned), now)
                 await self._window.acquire()
-                task = asyncio.create_task(self.rounds.claim(planned, began, time.time_ns()))
+                task = asyncio.create_task(self.rounds.claim(planned, began, time.time_ns(), came))
                 self._tasks.add(task)
                 task.add_done_callback(self._claimed)
             else:
@@ -142,6 +143,8 @@ class Driver:
         units: Sequence[Unit] = self.next_pods.units(now) if self.next_pods is not None else ()
         units = units or self._queue.pop(self._batch, now)
         popped = bool(units)
+        if self.rounds.withdrawing is not None:
+            units = self.rounds.withdrawing.rivals.leave_alone(units, now)
         if self.stage is not None:
             units = self.stage.through(units)
         if not units:
@@ -218,6 +221,8 @@ class Driver:
             self._binds.lost(hint.claims, time.monotonic(), uids=uids, at_once=uids is not None)
         if hint.event in ("released", "expired"):
             self._world.events.add(ClusterEvent.LEDGER_RELEASE)
+            if self.rounds.withdrawing is not None:
+                self.rounds.withdrawing.rivals.doubt(hint.uids)
         if self._world.events:
             self.kick()
 

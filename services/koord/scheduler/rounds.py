@@ -31,6 +31,7 @@ from koord.scheduler.nominating import KEEP_S, Nominating
 from koord.scheduler.notices import Notices
 from koord.scheduler.outgoing import Outgoing
 from koord.scheduler.queueing.queue import SchedulingQueue
+from koord.scheduler.withdrawing import Withdrawing
 from koord.scheduler.world import World
 from koord.telemetry.context import TraceContext
 from koord.telemetry.logs import Logger
@@ -83,6 +84,8 @@ class ClaimRounds:
         self._log = log
         self._close = close
         self._profile = profile
+        self.withdrawing: Withdrawing | None = None
+        """Where others may place pods, too: takes back what their pods forbid."""
         self._scheduled: dict[str, Counter] = {}
         self._unanswered: list[ClaimRequest] = []
         self._counters: dict[tuple[str, str], Counter] = {}
@@ -117,8 +120,14 @@ class ClaimRounds:
             self._world.events.add(ClusterEvent.LEDGER_RELEASE)
         return True
 
-    async def claim(self, planned: list[Planned], began_ns: int, planned_ns: int) -> None:
-        """Claim what was planned from ``began_ns`` to ``planned_ns`` (wall clock, nanoseconds)."""
+    @property
+    def came(self) -> int:
+        """How many pods of others came to light so far."""
+        return self.withdrawing.rivals.came if self.withdrawing is not None else 0
+
+    async def claim(self, planned: list[Planned], began_ns: int, planned_ns: int, came: int = 0) -> None:
+        """Claim what was planned from ``began_ns`` to ``planned_ns`` (wall clock, nanoseconds), with ``came`` pods of
+        others in view."""
         requests: list[ClaimRequest] = []
         sent: list[tuple[Planned, TraceContext, TraceContext]] = []
         spans = self._spans
@@ -135,6 +144,8 @@ class ClaimRounds:
             )
             claim_context = spans.reserve(context)
             request = self._claims.request(plan, claim_context)
+            if self.withdrawing is not None:
+                request = self.withdrawing.marked(plan, request, time.monotonic())
             try:
                 check_claim(request)
             except LedgerRefused as error:
@@ -156,6 +167,9 @@ class ClaimRounds:
         metrics.claim_seconds.observe(time.perf_counter() - start)
         end_ns = time.time_ns()
         metrics.attempt_seconds.observe((end_ns - began_ns) / 1e9)
+        faults: dict[str, str] = {}
+        if self.withdrawing is not None:
+            faults = await self.withdrawing.faults([plan for plan, _, _ in sent], requests, answers, came)
         now = time.monotonic()
         accepted: list[Flight] = []
         wounded: list[Wounded] = []
@@ -175,8 +189,11 @@ class ClaimRounds:
                     pod=many == 1,
                 )
             if answer.status == "ok":
-                accepted += self._accepted(plan, request, answer, context, now)
                 wounded += answer.wounded
+                if request.id in faults:
+                    self._withdrawn(plan, faults[request.id], plan_context, end_ns)
+                    continue
+                accepted += self._accepted(plan, request, answer, context, now)
             elif (offer := self._refused(plan, request, answer, plan_context, now)) is not None:
                 offers.append(offer)
         for flight in accepted:
@@ -189,6 +206,25 @@ class ClaimRounds:
             await self._tell_wounded(wounded)
         for offer in offers:
             await self._nominate(offer)
+
+    def _withdrawn(self, plan: Planned, why: str, trace: TraceContext, since_ns: int) -> None:
+        """The claim was given back: others had placed pods that forbid it. Planned anew, they are seen."""
+        metrics.withdrawn.inc()
+        now_ns, unit = time.time_ns(), plan.unit
+        self._spans.record(
+            "scheduler.withdraw",
+            parent=trace,
+            start_ns=since_ns,
+            end_ns=now_ns,
+            attributes={"pods": len(plan.members)},
+            error=why,
+            pod=len(plan.members) == 1,
+        )
+        unit.conflicts += 1
+        again = unit.conflicts < CONFLICTS_IN_A_ROW
+        if not again:
+            unit.conflicts = 0
+        self._give_back(plan, time.monotonic(), f"taken back beside others' pods: {why}", again=again, counted=False)
 
     def _count_scheduled(self, plan: Planned) -> None:
         """Under the profile of the first, as with those that find no place."""
@@ -286,6 +322,8 @@ class ClaimRounds:
         gone = sum(self._world.engine.forget(pod.uid) for pod, _ in plan.members)
         if plan.job and gone:
             jobs.cleanups.labels("claim").inc(gone)
+        if self.withdrawing is not None:
+            self.withdrawing.rivals.restore(pod.uid for pod, _ in plan.members)
 
     def _refused(
         self, plan: Planned, request: ClaimRequest, answer: ClaimAnswer, trace: TraceContext, now: float
@@ -334,9 +372,15 @@ class ClaimRounds:
             self._corrections.believe(short.item, short.key, available, now)
 
     def _mask_slots(self, plan: Planned, shorts: Sequence[Short], now: float) -> None:
-        """Somebody else has what a plugin gave a pod (cpus of its own): the node counts as full until the API shows
-        what that one got, so that the pod is planned elsewhere."""
-        lost = {short.item for short in shorts if short.kind == "slot"}
+        """Somebody else has what a plugin gave a pod (cpus of its own). Where the holder counts here by now, the books
+        say what is left of the node; else, and for who lost before all the same, the node counts as full until the API
+        shows what that one got, so that the pod is planned elsewhere."""
+        first = plan.unit.conflicts == 0
+        lost = {
+            short.item
+            for short in shorts
+            if short.kind == "slot" and not (first and self._world.engine.counted(short.holder) is not None)
+        }
         for _, placed in plan.members if lost else ():
             if not lost.isdisjoint(placed.slots):
                 self._corrections.believe(NODE + placed.node, PODS, 0, now)

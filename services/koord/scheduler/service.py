@@ -28,6 +28,7 @@ from koord.scheduler.endpoints.flags import Flags
 from koord.scheduler.endpoints.routes import NOT_LEADER, Routes
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.placement import Engine
+from koord.scheduler.engine.rejudging import Rejudging
 from koord.scheduler.explain import Explainer
 from koord.scheduler.explanations.controller import ExplanationController
 from koord.scheduler.extenders.extending import Extending
@@ -50,10 +51,12 @@ from koord.scheduler.queueing.hints import Hints
 from koord.scheduler.queueing.queue import SchedulingQueue
 from koord.scheduler.replicas import Replicas
 from koord.scheduler.retiring import Retiring
+from koord.scheduler.rivals import Rivals
 from koord.scheduler.settings import SchedulerSettings
 from koord.scheduler.standing import watch_seat
 from koord.scheduler.telling import Telling
 from koord.scheduler.upkeep import Upkeep
+from koord.scheduler.withdrawing import Withdrawing
 from koord.scheduler.world import World
 
 
@@ -179,6 +182,15 @@ class SchedulerService:
             self._notices,
             host.log,
         )
+        self._rivals = Rivals(self._world, self._queue, host.ledger, self._pod, host.log)
+        self._driver.rounds.withdrawing = Withdrawing(
+            self._rivals,
+            Rejudging(self._engine, self._world.catalogue.renewed),
+            ledger=host.ledger,
+            binds=self._binds,
+            outgoing=self._outgoing,
+            log=host.log,
+        )
         self._extending: Extending | None = None
         if profiles.extenders:
             try:
@@ -238,6 +250,7 @@ class SchedulerService:
         """Subscribe, then schedule once the state is complete and the ledger is open."""
         self._host.ready.require("synced", "ledger")
         await self._replicas.start()
+        await self._rivals.begin()
         await self._intake.start()
         if self._extending is not None:
             await self._extending.start()
@@ -248,6 +261,7 @@ class SchedulerService:
         self._host.spawn(self.upkeep.watch_ledger(), "ledger")
         self._host.spawn(self.upkeep.send(), "notices")
         self._host.spawn(self.upkeep.run(), "upkeep")
+        self._host.spawn(self._rivals.run(), "rivals")
         self._host.spawn(self._debugging.dump(), "dump")
         self._host.spawn(watch_seat(bus, self._host.incarnation, self._replicas.on_alone), "seat")
 
@@ -298,12 +312,14 @@ class SchedulerService:
 
     def _on_bound(self, view: PodView) -> None:
         self._preempting.ended(view.uid)
+        self._rivals.settled(view.uid)
         self._binds.on_bound(view)
         if self._audit is not None:
             self._audit.bound(view.uid, time.monotonic())
 
     def _on_ended(self, uid: str) -> None:
         self._preempting.ended(uid)
+        self._rivals.settled(uid)
         self._binds.on_ended(uid)
         if self._audit is not None:
             self._audit.ended(uid, time.monotonic())

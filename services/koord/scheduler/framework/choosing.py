@@ -63,9 +63,13 @@ class FilterPlugin(Plugin):
 
     ``monotone``: taking pods off a row never makes the row refuse, whatever else the plugin knows of pods; so
     preemption need not try it pod by pod where it passes as it is.
+
+    ``between_pods``: where it has terms, other pods may forbid a row by a rule that no amount or slot of the ledger
+    says. A placement is judged anew by it if the claim's answer tells of pods that other schedulers placed meanwhile.
     """
 
     monotone: ClassVar[bool] = False
+    between_pods: ClassVar[bool] = False
     filter_locality: ClassVar[Locality] = "usage"
 
     @abc.abstractmethod

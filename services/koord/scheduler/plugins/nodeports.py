@@ -51,6 +51,7 @@ class NodePorts(FilterPlugin, ReservePlugin, AssignPlugin, NodePlugin):
     """
 
     name: ClassVar[str] = "NodePorts"
+    between_pods: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
     reserves_what_it_filters: ClassVar[bool] = True
     events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.POD_DELETE, ClusterEvent.NODE_ADD))

@@ -56,6 +56,7 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, ReservePlugin, AssignPlu
     """Counts the pods with a node that use a claim, and keeps which disks are at which node."""
 
     name: ClassVar[str] = "VolumeRestrictions"
+    between_pods: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
     reserves_what_it_filters: ClassVar[bool] = True
     events: ClassVar[frozenset[ClusterEvent]] = frozenset(

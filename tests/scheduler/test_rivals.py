@@ -1,0 +1,189 @@
+"""Two schedulers that plan at the same time, each blind to what the other has in flight, break no rule between pods.
+
+The gateway executes nothing until everything is claimed, so neither sees in the API what the other one placed.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from koord.accounting.takes import Take
+from koord.contracts.decisions import Bind
+from koord.ledger.client import Ledger
+from koord.ledger.model import ClaimRequest, Member, Release
+from koord.scheduler.plugins.topologyspread.constraints import HOSTNAME, ZONE
+from koord.scheduler.queueing.queue import QueueSettings, Unit
+from koord.scheduler.service import SchedulerService
+from koord.scheduler.settings import SchedulerSettings
+from tests.scheduler.outside import Outside, outside, scheduler, until
+
+FAST = SchedulerSettings(queue=QueueSettings(initial_backoff_s=0.1, max_backoff_s=0.3))
+WEB = {"app": "web"}
+
+
+def apart(key: str = HOSTNAME) -> dict[str, object]:
+    required = [{"topologyKey": key, "labelSelector": {"matchLabels": WEB}}]
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+class Blind:
+    """Two schedulers, of which ``first`` has the pods whose name says so, and a gateway that stands still."""
+
+    def __init__(self, world: Outside, one: SchedulerService, two: SchedulerService) -> None:
+        self.world = world
+        self.one = one
+        self.two = two
+        self.go = asyncio.Event()
+        execute = world._bind
+
+        async def held(bind: Bind, trace: str) -> None:
+            await self.go.wait()
+            await execute(bind, trace)
+
+        world._bind = held  # type: ignore[method-assign]
+
+    def divide(self, firsts: Callable[[str], bool]) -> None:
+        for service, own in ((self.one, True), (self.two, False)):
+
+            def mine(unit: Unit, own: bool = own) -> bool:
+                return firsts(next(iter(unit.pods.values())).ref.name) is own
+
+            service._queue.mine = mine
+
+    async def claimed(self, pods: int) -> None:
+        async def count() -> int:
+            return len([record async for record in self.world.ledger.flights()])
+
+        deadline = asyncio.get_running_loop().time() + 60
+        while await count() != pods:
+            assert asyncio.get_running_loop().time() < deadline, f"{await count()} of {pods} are claimed"
+            await asyncio.sleep(0.02)
+
+    async def bound(self, pods: int) -> None:
+        self.go.set()
+        await until(lambda: len(self.world.bound) == pods, f"{pods} bound, {len(self.world.bound)} are")
+
+    @property
+    def taken_back(self) -> float:
+        """Pods of others that came to light."""
+        return self.one._rivals.came + self.two._rivals.came
+
+
+@asynccontextmanager
+async def blind(nats_url: str, redis_url: str, cluster: str, nodes: int, zones: int = 2) -> AsyncIterator[Blind]:
+    async with outside(nats_url, redis_url, cluster) as world:
+        for number in range(nodes):
+            await world.node(f"n{number}", labels={HOSTNAME: f"n{number}", ZONE: f"z{number % zones}"})
+        await world.listed()
+        async with (
+            scheduler(nats_url, redis_url, cluster, FAST) as one,
+            scheduler(nats_url, redis_url, cluster, FAST) as two,
+        ):
+            await until(
+                lambda: one._replicas.share.replicas == two._replicas.share.replicas == 2, "they know of each other"
+            )
+            pair = Blind(world, one, two)
+            try:
+                yield pair
+            finally:
+                pair.go.set()
+
+
+async def test_a_plain_pod_and_one_that_repels_it(nats_url: str, redis_url: str, cluster: str) -> None:
+    async with blind(nats_url, redis_url, cluster, 16) as pair:
+        pair.divide(lambda name: name.startswith("apart"))
+        for number in range(8):
+            await pair.world.pod(f"apart{number}", labels=WEB, affinity=apart())
+            await pair.world.pod(f"plain{number}", labels=WEB)
+        await pair.claimed(16)
+        assert pair.taken_back
+        await pair.bound(16)
+        on = Counter(pair.world.bound.values())
+        assert all(on[pair.world.node_of(f"apart{number}") or ""] == 1 for number in range(8)), on
+
+
+async def test_zones_that_one_pod_of_a_kind_may_have(nats_url: str, redis_url: str, cluster: str) -> None:
+    async with blind(nats_url, redis_url, cluster, 16, zones=8) as pair:
+        pair.divide(lambda name: int(name[1:]) % 2 == 0)
+        for number in range(8):
+            await pair.world.pod(f"p{number}", labels=WEB, affinity=apart(ZONE))
+        await pair.claimed(8)
+        await pair.bound(8)
+        zones = {int(node[1:]) % 8 for node in pair.world.bound.values()}
+        assert len(zones) == 8
+
+
+async def test_spread_over_zones(nats_url: str, redis_url: str, cluster: str) -> None:
+    even = [{"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+             "labelSelector": {"matchLabels": WEB}}]  # fmt: skip
+    async with blind(nats_url, redis_url, cluster, 6, zones=3) as pair:
+        pair.divide(lambda name: int(name[1:]) < 5)
+        for number in range(12):
+            await pair.world.pod(f"p{number}", cpu="100m", labels=WEB, topologySpreadConstraints=even)
+        await pair.claimed(12)
+        await pair.bound(12)
+        zones = Counter(int(node[1:]) % 3 for node in pair.world.bound.values())
+        assert set(zones.values()) == {4}, zones
+
+
+async def test_a_gang_and_single_pods(nats_url: str, redis_url: str, cluster: str) -> None:
+    async with blind(nats_url, redis_url, cluster, 12) as pair:
+        pair.divide(lambda name: name.startswith("member"))
+        await pair.world.pod_group("g", 4)
+        gang = {**WEB, "pod-group.scheduling.sigs.k8s.io": "g"}
+        for number in range(4):
+            await pair.world.pod(f"member{number}", labels=gang, affinity=apart())
+            await pair.world.pod(f"single{number}", labels=WEB, affinity=apart())
+            await pair.world.pod(f"plain{number}", labels=WEB)
+        await pair.claimed(12)
+        await pair.bound(12)
+        on = Counter(pair.world.bound.values())
+        strict = [f"{kind}{number}" for kind in ("member", "single") for number in range(4)]
+        assert all(on[pair.world.node_of(name) or ""] == 1 for name in strict), on
+
+
+async def test_a_port_of_one_address_and_of_all(nats_url: str, redis_url: str, cluster: str) -> None:
+    async with blind(nats_url, redis_url, cluster, 8) as pair:
+        pair.divide(lambda name: name.startswith("all"))
+        for number in range(4):
+            for name, address in (("all", "0.0.0.0"), ("one", "10.0.0.1")):
+                ports = [{"containerPort": 80, "hostPort": 80, "hostIP": address}]
+                await pair.world.pod(f"{name}{number}", containers=[{"name": "c", "ports": ports}])
+        await pair.claimed(8)
+        await pair.bound(8)
+        assert len(set(pair.world.bound.values())) == 8
+
+
+async def test_a_disk_that_only_one_may_write(nats_url: str, redis_url: str, cluster: str) -> None:
+    async with blind(nats_url, redis_url, cluster, 6) as pair:
+        pair.divide(lambda name: name.startswith("a"))
+        disk = [{"name": "d", "gcePersistentDisk": {"pdName": "data"}}]
+        for name in ("a0", "b0", "a1", "b1"):
+            await pair.world.pod(name, volumes=disk)
+        await pair.claimed(4)
+        await pair.bound(4)
+        assert len(set(pair.world.bound.values())) == 4
+
+
+async def test_what_another_gives_up_counts_no_longer(nats_url: str, redis_url: str, cluster: str) -> None:
+    """A claim of one that dies without a word: its pod counts until the ledger has no record of it."""
+    async with (
+        outside(nats_url, redis_url, cluster) as world,
+        await Ledger.connect(redis_url, cluster, "another") as another,
+    ):
+        await world.node("n0", labels={HOSTNAME: "n0"})
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, FAST) as one:
+            await another.status()
+            uid = await world.pod("theirs", labels=WEB, affinity=apart(), schedulerName="somebody")
+            member = Member(uid, "default", "theirs", "n0", (Take("node/n0", {"cpu": 1000}),))
+            [answer] = await another.claim([ClaimRequest("another-1", (member,), repels=True)])
+            assert answer.status == "ok"
+            await world.pod("ours", labels=WEB)
+            text = "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
+            await until(lambda: any(note.startswith(text) for note in world.told("ours")), "told of theirs")
+            assert not world.bound
+            assert one._world.engine.counted(uid) is not None
+            await another.release([Release("another-1", answer.token)])
+            await until(lambda: world.node_of("ours") == "n0", "theirs counts no longer")
