@@ -133,6 +133,17 @@ class Books:
         except Exception as error:
             self.errors.append(PluginError(plugin.name, "Unreserve", error))
 
+    def expect(self, pod: AssignedPod, *, ended: bool = False) -> None:
+        """A pod waits for room on its node, or (``ended``) does so no longer."""
+        for plugin in self.keepers(pod.spec):
+            try:
+                if ended:
+                    plugin.unexpected(pod)
+                else:
+                    plugin.expected(pod)
+            except Exception as error:
+                self.errors.append(PluginError(plugin.name, "Reserve", error))
+
     def _retell(self, old: AssignedPod, pod: AssignedPod) -> None:
         slot = self.cluster.assign(pod.ref.uid, pod.footprint, pod.node)
         self._assigned[pod.ref.uid] = pod

@@ -32,8 +32,9 @@ Rivals = dict[int, list[AssignedPod]]
 class Nominated:
     """Who is nominated to which node, which may be unknown. ``foreign``: by another scheduler."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._cluster = books.cluster
         self._by_node: dict[str, dict[str, AssignedPod]] = {}
         self._node_of: dict[str, str] = {}
         self._foreign: set[str] = set()
@@ -43,8 +44,10 @@ class Nominated:
     def set(self, pod: AssignedPod, *, foreign: bool = False) -> None:
         """``pod`` waits for room on ``pod.node``, and nowhere else any more."""
         uid = pod.ref.uid
-        if self._node_of.get(uid) != pod.node:
+        before = self._by_node.get(pod.node, {}).get(uid)
+        if before is not pod:
             self.clear(uid)
+            self._books.expect(pod)
         self.version += 1
         self._node_of[uid] = pod.node
         self._by_node.setdefault(pod.node, {})[uid] = pod
@@ -62,6 +65,7 @@ class Nominated:
             del self._by_node[node]
         self._foreign.discard(uid)
         self.version += 1
+        self._books.expect(pod, ended=True)
         return pod
 
     def node_of(self, uid: str) -> str:

@@ -43,7 +43,7 @@ class Engine(Books):
         self.kept = Kept(cluster, keep)
         self._assumed: dict[str, PodInfo] = {}
         self.reservations = Reservations(self.errors)
-        self.nominated = Nominated(cluster)
+        self.nominated = Nominated(self)
         self.advice: dict[str, Advice] = {}
         """By uid, what pods about to be placed were told outside."""
 

@@ -73,6 +73,7 @@ class PodIndex:
         self._posted: dict[tuple[str, str], dict[GroupKey, Tally]] = {}
         self._loose: dict[GroupKey, Tally] = {}
         self._by_key: dict[str, dict[str, dict[_Kind, None]]] = {}
+        self._expected: dict[str, tuple[CarriedTerm, ...]] = {}
 
     @staticmethod
     def of(cluster: Cluster) -> "tuple[PodIndex, bool]":
@@ -154,6 +155,21 @@ class PodIndex:
             del self._on[node]
         if not kind.nodes:
             self._forget(kind)
+
+    def expect(self, uid: str, namespace: str, labels: Labels, affinity: Affinity | None) -> None:
+        """A pod may be told to :meth:`came`, and to go again, for a moment at any time, until :meth:`unexpect`: that
+        changes counts then, but not which terms concern whom."""
+        self.unexpect(uid)
+        carried = self.terms.expect(affinity, namespace, labels)
+        if carried:
+            self._expected[uid] = carried
+            for term in carried:
+                self._follow(term)
+            self.cluster.pod_labels.add(self.terms.keys)
+
+    def unexpect(self, uid: str) -> None:
+        """The pod will not come in that way."""
+        self.terms.release(self._expected.pop(uid, ()))
 
     def tallies_of(self, namespace: str, labels: Labels, affinity: Affinity | None, terminating: bool) -> list[Tally]:
         """Where a pod counts that was told to :meth:`came` so; nowhere if none was."""

@@ -79,6 +79,16 @@ class CarriedTerms:
         # A term that a pod has twice weighs twice.
         return tuple(self._hold(key, keys.count(key)) for key in dict.fromkeys(keys))
 
+    def expect(self, affinity: Affinity | None, namespace: str, labels: Labels) -> tuple[CarriedTerm, ...]:
+        """Of a pod that may come: the required terms against others, held until :meth:`release`. No pod of any row
+        carries them yet, but classes that they concern look at them from now on."""
+        try:
+            terms = self.of(affinity, namespace, labels)
+        except SelectorError:
+            return ()
+        keys: list[TermKey] = [("anti", 1, term) for term in terms.anti]
+        return tuple(self._hold(key, keys.count(key)) for key in dict.fromkeys(keys))
+
     def release(self, carried: Iterable[CarriedTerm]) -> None:
         """The last pod of a kind that carried them went."""
         for entry in carried:

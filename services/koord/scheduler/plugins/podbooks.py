@@ -67,6 +67,16 @@ class PodBooks(AssignPlugin, NodePlugin, WatchPlugin):
             self.assigned(pod)
             self.unassigned(old)
 
+    def expected(self, pod: AssignedPod) -> None:
+        """Whom it keeps away is known before it is counted."""
+        if self._tells:
+            self.index.expect(pod.ref.uid, pod.ref.namespace, pod.ref.labels, pod.spec.affinity)
+
+    def unexpected(self, pod: AssignedPod) -> None:
+        """Whom it keeps away is forgotten."""
+        if self._tells:
+            self.index.unexpect(pod.ref.uid)
+
     def node_set(self, row: int, node: NodeInfo) -> None:
         """Pods that wait for the node are counted on it."""
         if self._tells:
