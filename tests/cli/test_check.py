@@ -9,6 +9,7 @@ import yaml
 
 from koord.cli.main import main
 from koord.scheduler.config.registry import UPSTREAM
+from koord.scheduler.config.shipped import shipped_text
 from koord.scheduler.plugins.factories import BUILT
 
 MISSING = [{"name": name} for name in UPSTREAM if name not in BUILT]
@@ -104,3 +105,19 @@ def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     code, _, err = checked(tmp_path / "none.yaml", capsys)
     assert code == 2
     assert err == f"error: {tmp_path}/none.yaml: No such file or directory\n"
+
+
+def test_thresholds_that_differ_from_those_of_the_agents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    agents = tmp_path / "slo.yaml"
+    agents.write_text(
+        'kind: ConfigMap\ndata:\n  resource-threshold-config: \'{"clusterStrategy": {"enable": true}}\'\n'
+    )
+    shipped = tmp_path / "shipped.yaml"
+    shipped.write_text(shipped_text())
+    code, out, _ = checked(shipped, capsys, "--slo-config", str(agents))
+    assert code == 0
+    assert "LoadAwareScheduling: all nodes: agents evict best-effort pods from 70% of memory on" in out
+    agents.write_text("kind: ConfigMap\ndata: {resource-threshold-config: '{'}\n")
+    code, _, err = checked(shipped, capsys, "--slo-config", str(agents))
+    assert code == 2
+    assert "data[resource-threshold-config]" in err

@@ -29,12 +29,17 @@ def scheduler_config(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A KubeSchedulerConfiguration, or a ConfigMap with one.")
     ],
+    slo_config: Annotated[
+        Path | None,
+        typer.Option("--slo-config", metavar="FILE", help="The ConfigMap slo-controller-config to compare it with."),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Read a KubeSchedulerConfiguration of kube-scheduler or Koordinator as the scheduler would.
 
     Shows every profile with its plugins, point by point and in order, the extenders, what has no effect, and what to
-    watch out for. Whatever is wrong is told with the path of its field; exit code 2.
+    watch out for. Whatever is wrong is told with the path of its field; exit code 2. With the ConfigMap of
+    Koordinator's manager it also warns where the agents evict pods before the scheduler stops placing them.
     """
     from koord.scheduler.config.errors import ConfigError
     from koord.scheduler.config.reading import read
@@ -44,22 +49,41 @@ def scheduler_config(
     from koord.scheduler.plugins.factories import BUILT
     from koord.scheduler.plugins.profile import configured_profiles, installed, third_party_points
 
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageProblem(f"{file}: {getattr(error, 'strerror', None) or error}") from error
+    text = _text(file)
     try:
         found = read(text, third_party_points(), source=str(file))
         # Of a third party's plugin only itself knows what its arguments mean.
         configured_profiles(found, Coscheduling(), ElasticQuota())
         absent = tuple(map(str, left_out(found, BUILT | installed().keys())))
-        found = msgspec.structs.replace(found, warnings=(*found.warnings, *absent))
+        differing = () if slo_config is None else _disagreements(found, slo_config)
+        found = msgspec.structs.replace(found, warnings=(*found.warnings, *absent, *differing))
     except ConfigError as error:
         raise UsageProblem(str(error)) from error
     if json:
         print_json(_plain(found))
     else:
         _print(found)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageProblem(f"{file}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _disagreements(found: "SchedulerConfiguration", slo_config: Path) -> tuple[str, ...]:
+    """Where the profiles fill nodes beyond what the agents let be."""
+    from koord.scheduler.config.koordinatorargs import LoadAwareSchedulingArgs
+    from koord.scheduler.plugins.loadaware.agreement import disagreements, strategies
+
+    of_agents = strategies(_text(slo_config), str(slo_config))
+    return tuple(
+        f"profile {profile.scheduler_name}: LoadAwareScheduling: {text}"
+        for profile in found.profiles
+        if "LoadAwareScheduling" in profile.at("filter")
+        for text in disagreements(profile.arguments("LoadAwareScheduling", LoadAwareSchedulingArgs), of_agents)
+    )
 
 
 def _plain(found: "SchedulerConfiguration") -> dict[str, object]:
