@@ -23,6 +23,7 @@ class ExtenderServer:
         self.port = 0
         self.at_once = self.most_at_once = 0
         self._runner: web.AppRunner | None = None
+        self._answering: set[asyncio.Task[Any]] = set()
         self._ssl: ssl.SSLContext | None = None
 
     def url(self, scheme: str = "http") -> str:
@@ -47,6 +48,8 @@ class ExtenderServer:
     async def kill(self) -> None:
         """Nobody answers from here on; what was being answered is cut off."""
         runner, self._runner = self._runner, None
+        for task in self._answering:
+            task.cancel()
         if runner is not None:
             await runner.cleanup()
 
@@ -54,6 +57,9 @@ class ExtenderServer:
         verb, question = request.match_info["verb"], json.loads(await request.read())
         self.asked.append((verb, question))
         self.traces.append(request.headers.get("traceparent", ""))
+        task = asyncio.current_task()
+        assert task is not None
+        self._answering.add(task)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
@@ -64,6 +70,7 @@ class ExtenderServer:
                 found = await found
         finally:
             self.at_once -= 1
+            self._answering.discard(task)
         if isinstance(found, web.StreamResponse):
             return found
         body = found if isinstance(found, bytes) else json.dumps(found).encode()

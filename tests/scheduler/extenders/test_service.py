@@ -105,38 +105,34 @@ async def test_whole_nodes_are_shown_to_whom_does_not_know_them(
 async def test_what_is_refused_is_told_and_tried_again_on_any_event(
     nats_url: str, redis_url: str, cluster: str, tmp_path: Path
 ) -> None:
-    async with extender(filter=only()) as server:
-        async with outside(nats_url, redis_url, cluster) as world:
-            await _nodes(world, 2)
-            await world.node("full", cpu="100m")
-            async with scheduler(nats_url, redis_url, cluster, settings(tmp_path, asks(server))):
-                await world.pod("p")
-                await until(lambda: world.told("p"), "told")
-                assert world.told("p")[0].startswith(
-                    "0/3 nodes are available: 1 Insufficient cpu, 2 no such thing here."
-                )
-                server.answers["filter"] = only("n1")
-                await world.node("n0", labels={"any": "change"})
-                await until(lambda: world.node_of("p") == "n1", "woken")
+    async with extender(filter=only()) as server, outside(nats_url, redis_url, cluster) as world:
+        await _nodes(world, 2)
+        await world.node("full", cpu="100m")
+        async with scheduler(nats_url, redis_url, cluster, settings(tmp_path, asks(server))):
+            await world.pod("p")
+            await until(lambda: world.told("p"), "told")
+            assert world.told("p")[0].startswith("0/3 nodes are available: 1 Insufficient cpu, 2 no such thing here.")
+            server.answers["filter"] = only("n1")
+            await world.node("n0", labels={"any": "change"})
+            await until(lambda: world.node_of("p") == "n1", "woken")
 
 
 async def test_an_extender_that_dies_is_an_error_until_it_is_back(
     nats_url: str, redis_url: str, cluster: str, tmp_path: Path
 ) -> None:
-    async with extender(filter=only("n1")) as server:
-        async with outside(nats_url, redis_url, cluster) as world:
-            await _nodes(world)
-            async with scheduler(nats_url, redis_url, cluster, settings(tmp_path, asks(server))):
-                server.delay_s = 60.0
-                await world.pod("p")
-                await until(lambda: server.asked, "asked")
-                await server.kill()  # in the middle of its answer
-                await until(lambda: world.told("p"), "told")
-                assert world.told("p")[0].startswith(f'Post "{server.url()}/filter": ')
-                assert not world.bound
-                server.delay_s = 0.0
-                await server.start()
-                await until(lambda: world.node_of("p") == "n1", "asked again")
+    async with extender(filter=only("n1")) as server, outside(nats_url, redis_url, cluster) as world:
+        await _nodes(world)
+        async with scheduler(nats_url, redis_url, cluster, settings(tmp_path, asks(server))):
+            server.delay_s = 60.0
+            await world.pod("p")
+            await until(lambda: server.asked, "asked")
+            await server.kill()  # in the middle of its answer
+            await until(lambda: world.told("p"), "told")
+            assert world.told("p")[0].startswith(f'Post "{server.url()}/filter": ')
+            assert not world.bound
+            server.delay_s = 0.0
+            await server.start()
+            await until(lambda: world.node_of("p") == "n1", "asked again")
 
 
 async def test_a_slow_extender_holds_up_nobody_else(

@@ -11,7 +11,9 @@ import msgspec
 import numpy as np
 
 from koord.columns.matrix import Ints
+from koord.scheduler.engine.classes import Program
 from koord.scheduler.engine.cluster import TIE_BITS, Cluster
+from koord.scheduler.engine.fewrows import rank_few, rows_of
 from koord.scheduler.engine.reserving import Refusal
 
 ASKER = "Extender"
@@ -32,31 +34,24 @@ class Advice(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-def advised(cluster: Cluster, rows: Ints | None, keys: Ints, advice: Advice) -> Iterator[tuple[int, int]]:
-    """Rows that the pod may go to with their keys, best first; equal ones in the engine's order of ties.
+def advised(cluster: Cluster, program: Program, advice: Advice) -> Iterator[tuple[int, int]]:
+    """Rows that a pod of the program may go to with their keys, best first; equal ones in the engine's order of ties.
 
-    ``rows`` and ``keys`` are those of its class (no rows: all of them). Scores may be of any size, below 0 too.
+    Normalised scores look at these rows only, as upstream's do. Totals may be of any size, below 0 too. PluginError: a
+    plugin raised.
     """
-    find = cluster.index.find
-    told = [(row, score) for name, score in advice.passed.items() if (row := find(name)) is not None]
-    if not told or not len(keys):
+    names = [name for name in advice.passed if program.names is None or name in program.names]
+    names = [name for name in names if cluster.index.find(name) is not None]
+    if not names:
         return
-    at: Ints = np.array([row for row, _ in told], dtype=np.int64)
-    added: Ints = np.array([max(-MOST_ADDED, min(MOST_ADDED, score)) for _, score in told], dtype=np.int64)
-    if rows is None:
-        there = at < len(keys)
-        at, added = at[there], added[there]
-        own = keys[at]
-    else:
-        place = {row: index for index, row in enumerate(rows.tolist())}
-        there = np.array([row in place for row in at.tolist()], dtype=np.bool_)
-        at, added = at[there], added[there]
-        own = keys[[place[row] for row in at.tolist()]]
+    rows = rows_of(cluster, names)
+    own = rank_few(program, cluster, rows)
+    added: Ints = np.array([max(-MOST_ADDED, min(MOST_ADDED, advice.passed[name])) for name in names], dtype=np.int64)
     feasible = own >= 0
-    at, own, total = at[feasible], own[feasible], (own >> TIE_BITS)[feasible] + added[feasible]
-    tie = own & ((1 << TIE_BITS) - 1)
+    rows, own = rows[feasible], own[feasible]
+    total, tie = (own >> TIE_BITS) + added[feasible], own & ((1 << TIE_BITS) - 1)
     for index in np.lexsort((-tie, -total)).tolist():
-        yield int(at[index]), (int(total[index]) << TIE_BITS) | int(tie[index])
+        yield int(rows[index]), (int(total[index]) << TIE_BITS) | int(tie[index])
 
 
 def withheld(cluster: Cluster, rows: Ints | None, keys: Ints, advice: Advice) -> tuple[list[Refusal], bool]:

@@ -83,10 +83,10 @@ def _choices(
             if key >= 0 and row not in tried and (advice is None or engine.cluster.index.name(row) in advice.passed):
                 tried.append(row)
                 yield row, key
-    rows, keys = engine.rows_and_keys(pod.class_, program)
     if advice is not None:
-        yield from (choice for choice in advised(engine.cluster, rows, keys, advice) if choice[0] not in tried)
+        yield from (choice for choice in advised(engine.cluster, program, advice) if choice[0] not in tried)
         return
+    rows, keys = engine.rows_and_keys(pod.class_, program)
     own_copy = False
     if tried:
         keys, own_copy = keys.copy(), True
