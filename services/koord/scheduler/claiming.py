@@ -98,7 +98,7 @@ class Claims:
         chain = quota.chain_of(ref.labels, ref.namespace) if quota is not None and len(quota.tree) else ()
         owned = bool(ref.annotations) and bool(lookup(ref.annotations, RELATED_QUEUE_UNIT))
         takes = pod_takes(
-            pod.class_.template.request,
+            pod.class_.template.request if placed.request is None else placed.request,
             placed.node,
             chain,
             unit_owned=owned,

@@ -74,6 +74,8 @@ class SchedulerService:
         self._host = host
         self._log = host.log
         gates = read_gates(settings.feature_gates)
+        for profile in profiles.all if gates.resize_pod else ():
+            profile.allow_resizing()
         bus, name = host.bus, host.common.scheduler_names[0]
         cluster = Cluster(settings.seed)
         self._engine = Engine(cluster, *profiles.all)

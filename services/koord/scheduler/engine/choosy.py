@@ -15,6 +15,7 @@ from koord.scheduler.engine.fewrows import rank_few, rows_of
 from koord.scheduler.engine.nominated import beside, first_reasons, fits
 from koord.scheduler.engine.pods import NOTHING, Outcome, Placed, PodInfo
 from koord.scheduler.engine.reserving import NONE_GIVEN, Refusal, ReserveStep
+from koord.scheduler.engine.resizing import resized
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import AssignedPod, PluginError
 
@@ -40,14 +41,22 @@ def place_choosy(
         if row in rivals and not fits(engine, program, pod.class_.template.footprint, row, rivals[row]):
             refused += _kept_for(engine, program, row, rivals[row])
             continue
+        footprint = None
+        if program.resizes:
+            other = resized(program.resizes, engine.cluster, pod.ref, pod.class_.template, row)
+            if isinstance(other, Refusal):
+                refused.append(other)
+                continue
+            footprint = other
         given = engine.reservations.give(steps, pod.ref, row) if steps else NONE_GIVEN
         if isinstance(given, Refusal):
             refused.append(given)
             continue
         node = engine.cluster.index.name(row)
         assert node is not None, "only live rows are feasible"
-        engine.assume(pod, node, now)
-        return Placed(node, key >> TIE_BITS, given.annotations or NOTHING, given.takes, given.slots)
+        engine.assume(pod, node, now, footprint)
+        request = footprint.request if footprint is not None else None
+        return Placed(node, key >> TIE_BITS, given.annotations or NOTHING, given.takes, given.slots, request)
     if advice is None:
         return diagnose(program, engine.cluster, refused) if refused else engine.kept.diagnosis(pod.class_, program)
     held_back, unasked = withheld(engine.cluster, *engine.rows_and_keys(pod.class_, program), advice)

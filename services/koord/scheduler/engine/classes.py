@@ -14,6 +14,7 @@ from koord.scheduler.framework.contract import (
     PreferPlugin,
     PreFilterPlugin,
     ReservePlugin,
+    ResizePlugin,
     ScorePlugin,
     Template,
     Terms,
@@ -66,6 +67,7 @@ class Program:
         "prefers",
         "prefilters",
         "reserves",
+        "resizes",
         "row_local",
         "scores",
         "steps",
@@ -85,6 +87,7 @@ class Program:
         self.scores: list[ScoreStep] = []
         self.prefers: list[tuple[PreferPlugin, Terms]] = []
         self.reserves: list[tuple[ReservePlugin, Terms]] = []
+        self.resizes: list[tuple[ResizePlugin, Terms]] = []
         self.per_pod: dict[RowColumn, float] = {}
         asked = Asked()
         try:
@@ -148,6 +151,14 @@ class Program:
                 self.reserves.append((reserve, terms))
             if reserve in epochal:
                 self._epochal.append((reserve, "Reserve", reserve.reserve_terms, terms))
+        asked.point = "ResizePod"
+        for resize in profile.resizing:
+            asked.plugin = resize.name
+            terms = resize.resize_terms(template, cluster)
+            if terms is not None:
+                self.resizes.append((resize, terms))
+            if resize in epochal:
+                self._epochal.append((resize, "ResizePod", resize.resize_terms, terms))
         self.row_local = not any(plugin.filter_locality == "cluster" for plugin, _ in self.steps) and not any(
             step.plugin.score_locality == "cluster" for step in self.scores
         )
@@ -174,6 +185,7 @@ class Program:
         made.whole = self
         made.version, made.epoch, made._epochal = self.version, self.epoch, self._epochal
         made.prefilters, made.prefers, made.reserves = self.prefilters, self.prefers, self.reserves
+        made.resizes = self.resizes
         made.steps, made.filters, made.row_local, made.per_pod = self.steps, self.filters, self.row_local, self.per_pod
         made.node_mask, made.scores = None, []
         made.names = frozenset((node,)) if self.names is None else self.names & {node}

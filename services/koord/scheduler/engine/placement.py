@@ -7,6 +7,8 @@ follow each other are placed in runs (``runs``), pods that prefer nodes or are g
 from collections.abc import Sequence
 from time import perf_counter
 
+from msgspec.structs import replace
+
 from koord.columns.matrix import Ints
 from koord.scheduler.engine.advice import Advice
 from koord.scheduler.engine.books import Books
@@ -93,9 +95,10 @@ class Engine(Books):
                 if refusal is not None:
                     return refusal
             advice = self.advice.get(pod.ref.uid) if self.advice else None
-            if program.prefers or program.reserves or self.nominated or advice is not None:
+            particular = program.prefers or program.resizes or self.nominated or advice is not None
+            if particular or program.reserves:
                 steps = self.reserving(program)
-                if steps or program.prefers or self.nominated or advice is not None:
+                if steps or particular:
                     return place_choosy(self, pod, program, steps, now, advice)
             rows, keys = self.rows_and_keys(class_, program)
         except PluginError as error:
@@ -111,10 +114,11 @@ class Engine(Books):
 
     # Planned pods ---------------------------------------------------------------------------------------------------
 
-    def assume(self, pod: PodInfo, node: str, now: float = 0.0) -> None:
-        """Count a planned pod on its node."""
+    def assume(self, pod: PodInfo, node: str, now: float = 0.0, footprint: Footprint | None = None) -> None:
+        """Count a planned pod on its node; ``footprint``: what it takes there, if not what its class takes."""
         self._assumed[pod.ref.uid] = pod
-        self.count(pod.planned(node, now))
+        planned = pod.planned(node, now)
+        self.count(planned if footprint is None else replace(planned, footprint=footprint))
 
     def assume_run(
         self,

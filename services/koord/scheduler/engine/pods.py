@@ -44,6 +44,8 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
     annotations: Mapping[str, str] = NOTHING
     takes: tuple[Take, ...] = ()
     slots: tuple[str, ...] = ()
+    request: Mapping[str, int] | None = None
+    """What the pod takes there, where a plugin changed it."""
 
 
 Outcome = Placed | Diagnosis

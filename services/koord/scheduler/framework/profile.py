@@ -14,6 +14,7 @@ from koord.scheduler.framework.contract import (
     PreferPlugin,
     PreFilterPlugin,
     ReservePlugin,
+    ResizePlugin,
     ScorePlugin,
     TickPlugin,
     WatchPlugin,
@@ -83,6 +84,8 @@ class Profile:
         ways_out = [each for each in self.plugins if isinstance(each, PostFilterPlugin)]
         self.post_filters = self._at("postFilter", ways_out)
         self.planner = next((each for each in self.plugins if isinstance(each, PlanPlugin)), None)
+        self.resizing: tuple[ResizePlugin, ...] = ()
+        """Empty unless :meth:`allow_resizing`."""
         self.reserving = self._reserving([each for each in self.plugins if isinstance(each, ReservePlugin)])
         self.node_keys = tuple(sorted({key for plugin in self.noding for key in plugin.node_keys}))
         self.pod_keys = tuple(sorted({key for plugin in self.plugins for key in plugin.pod_keys}))
@@ -99,6 +102,10 @@ class Profile:
         names = {plugin.name for plugin in self.filters}
         first = tuple(each for each in able if each.reserves_what_it_filters and each.name in names)
         return first + tuple(each for each in self._at("reserve", able) if each not in first)
+
+    def allow_resizing(self) -> None:
+        """The gate ResizePod is on; to be called before any class is compiled."""
+        self.resizing = tuple(plugin for plugin in self.plugins if isinstance(plugin, ResizePlugin))
 
     def events(self, plugin: str) -> frozenset[ClusterEvent]:
         """Events that may help a pod which ``plugin`` rejected; every event for a plugin not of this profile."""
