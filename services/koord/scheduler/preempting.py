@@ -164,9 +164,13 @@ class Preempting:
 
     def expire(self, now: float) -> None:
         """Pods whose preemption was not answered in time are tried again. About every second."""
-        for uid in [uid for uid, entry in self._open.items() if entry.until <= now]:
+        for uid, entry in list(self._open.items()):
+            if entry.until > now:
+                continue
             self._log.warning("nothing was heard of a preemption", uid=uid)
-            self._open[uid].failed = True
+            entry.failed = True
+            for id_ in entry.decisions:
+                self._going.pop(self._deletions[id_][1], None)  # asked again
             self._close(uid)
 
     def ended(self, uid: str) -> None:

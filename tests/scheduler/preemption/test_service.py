@@ -1,13 +1,14 @@
 """Preemption by the service, against a real NATS and a real Redis: who goes, who waits, and what survives a crash."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from koord.contracts.decisions import Decision, Patch
+from koord.contracts.decisions import Decision, Delete, Patch
 from koord.scheduler.config.registry import UPSTREAM
 from koord.scheduler.outgoing import Outgoing
 from koord.scheduler.plugins.factories import BUILT
@@ -115,7 +116,8 @@ async def test_what_cannot_be_helped_is_told(
             await world.pod("equal", cpu="2", priority=1)
             await until(lambda: world.told("equal"), "told")
             assert world.told("equal") == [
-                "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: "
+                "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, "
+                "preemption: 0/2 nodes are available: "
                 "2 No preemption victims found for incoming pod."
             ]
             await world.pod("meek", cpu="2", priority=100, preemptionPolicy="Never")
@@ -186,6 +188,39 @@ async def test_a_crash_between_nomination_and_deletion(
             await until(lambda: world.node_of("high") == "b", "bound")
             assert [deletion.target.name for deletion in world.deletions] == ["on-b"]
             assert [one async for one in world.ledger.nominations()] == []
+
+
+async def test_the_pod_is_held_back_until_its_victims_were_told(
+    nats_url: str, redis_url: str, cluster: str, settings: SchedulerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deletions that are lost on their way: nothing wakes the pod, until patience with them is over."""
+    async with outside(nats_url, redis_url, cluster) as world:
+        await two_full_nodes(world)
+        kept: list[Decision] = []
+        add = Outgoing.add
+
+        def lose(self: Outgoing, decisions: Any) -> None:
+            kept.extend(one for one in decisions if isinstance(one, Delete))
+            add(self, [one for one in decisions if not isinstance(one, Delete)])
+
+        async with scheduler(nats_url, redis_url, cluster, settings) as service:
+            with monkeypatch.context() as patch:
+                patch.setattr(Outgoing, "add", lose)
+                await world.pod("high", cpu="2", priority=100)
+                await until(lambda: kept, "the deletion is lost")
+                await until(lambda: service._queue.counts["gated"] == 1, "held back")
+                [unit] = [unit for unit in service._queue.units.values() if unit.state == "gated"]
+                assert unit.message == "waiting for the preemption for this pod to be finished"
+                for number in range(3):  # pods go, and others are tried
+                    await world.pod(f"gone-{number}", cpu="0", nodeName="b")
+                    await world.delete(f"gone-{number}")
+                    await world.pod(f"low-{number}", cpu="2")
+                    await until(lambda: world.told(f"low-{number}"), "no room for it")  # noqa: B023
+                assert (unit.attempts, unit.state, len(kept)) == (1, "gated", 1)
+            service._preempting.expire(time.monotonic() + 61.0)
+            await until(lambda: world.node_of("high") == "b", "asked for again, and bound")
+            assert [deletion.target.name for deletion in world.deletions] == ["on-b"]
+            assert service._queue.counts["gated"] == 0
 
 
 async def test_a_crash_after_the_deletion(
