@@ -165,15 +165,15 @@ def test_the_charts_file_works_as_it_is(tmp_path: Path) -> None:
     path.write_text(shipped_text(), encoding="utf-8")
     made = built(str(path))
     absent = [note.split('"')[1] for note in made.notes if "is not there yet" in note]
-    assert absent == ["DynamicResources", "Reservation", "DeviceShare"]
+    assert absent == ["Reservation", "DeviceShare"]
     assert {"LoadAwareScheduling", "NodeNUMAResource"} <= {plugin.name for plugin in made.usual.filters}
 
 
-def test_a_file_that_lists_no_plugins_has_upstreams_less_what_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_lists_no_plugins_has_upstreams(tmp_path: Path) -> None:
     made = built(written(tmp_path, {"schedulerName": "koord-scheduler"}))
-    [note] = made.notes
-    assert note.startswith('profiles[0].plugins: plugin "DynamicResources" is not there yet in koord: left out (at ')
-    assert [plugin.name for plugin in made.usual.filters][-2:] == ["PodTopologySpread", "InterPodAffinity"]
+    assert made.notes == ()
+    names = [plugin.name for plugin in made.usual.filters]
+    assert names[-3:] == ["PodTopologySpread", "InterPodAffinity", "DynamicResources"]
 
 
 @pytest.mark.parametrize(

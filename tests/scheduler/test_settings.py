@@ -30,6 +30,7 @@ def test_defaults_make_the_shipped_profile() -> None:
         "VolumeZone",
         "PodTopologySpread",
         "InterPodAffinity",
+        "DynamicResources",
         "LoadAwareScheduling",
         "NodeNUMAResource",
     ]
@@ -39,6 +40,7 @@ def test_defaults_make_the_shipped_profile() -> None:
         "NodeResourcesFit": 1,
         "PodTopologySpread": 2,
         "InterPodAffinity": 2,
+        "DynamicResources": 2,
         "NodeResourcesBalancedAllocation": 1,
         "ImageLocality": 1,
         "LoadAwareScheduling": 1,

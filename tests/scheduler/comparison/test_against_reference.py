@@ -22,6 +22,7 @@ from tests.scheduler.comparison.pair import Kind, Pair, rules_of
 ELSEWHERE = {
     "ElasticQuota",
     "Coscheduling",
+    "DynamicResources",
     "LoadAwareScheduling",
     "NodeNUMAResource",
     "NodeVolumeLimits",

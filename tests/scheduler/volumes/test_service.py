@@ -218,9 +218,6 @@ apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
   - schedulerName: koord-scheduler
-    plugins:
-      multiPoint:
-        disabled: [{name: DynamicResources}]
     pluginConfig:
       - name: VolumeBinding
         args:

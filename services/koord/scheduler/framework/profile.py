@@ -38,7 +38,8 @@ class Profile:
     ``points`` says by name which plugins are asked, in which order, at ``preEnqueue``, ``preFilter``, ``filter``,
     ``postFilter``, ``score`` and ``reserve``; at a point that it does not have, all plugins that can be, in the order
     of ``plugins``.
-    ``scheduler_name`` is that of its pods, for metrics.
+    ``scheduler_name`` is that of its pods, for metrics. ``quiet``: plugins that are asked for a way out though the
+    configuration does not list them there, so they say nothing where they know none.
     """
 
     def __init__(
@@ -48,9 +49,11 @@ class Profile:
         *,
         points: Mapping[str, Sequence[str]] | None = None,
         scheduler_name: str = "",
+        quiet: Iterable[str] = (),
     ) -> None:
         self.plugins = tuple(plugins)
         self.scheduler_name = scheduler_name
+        self.quiet = frozenset(quiet)
         self._points = points or {}
         weights = weights or {}
         names = [plugin.name for plugin in self.plugins]

@@ -15,6 +15,7 @@ from koord.scheduler.config.koordinatorargs import (
 from koord.scheduler.config.model import ProfileConfig
 from koord.scheduler.config.upstreamargs import (
     DefaultPreemptionArgs,
+    DynamicResourcesArgs,
     InterPodAffinityArgs,
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
@@ -27,6 +28,7 @@ from koord.scheduler.plugins.affinity import NodeAffinity
 from koord.scheduler.plugins.balanced import BalancedSettings, NodeResourcesBalancedAllocation
 from koord.scheduler.plugins.coscheduling import Coscheduling
 from koord.scheduler.plugins.defaultpreemption import DefaultPreemption
+from koord.scheduler.plugins.dynamicresources.plugin import DynamicResources
 from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.plugins.fit import FitSettings, NodeResourcesFit, ShapePoint, curve
 from koord.scheduler.plugins.fitplus import NodeResourcesFitPlus
@@ -93,6 +95,10 @@ def _preemption(config: ProfileConfig) -> Plugin:
     return DefaultPreemption(config.arguments(DefaultPreemption.name, DefaultPreemptionArgs))
 
 
+def _dynamic_resources(config: ProfileConfig) -> Plugin:
+    return DynamicResources(config.arguments(DynamicResources.name, DynamicResourcesArgs).binding_timeout)
+
+
 def _volume_binding(config: ProfileConfig) -> Plugin:
     args = config.arguments(VolumeBinding.name, VolumeBindingArgs)
     timeout_s = float(args.bind_timeout_seconds)
@@ -112,6 +118,7 @@ FACTORIES: Mapping[str, Factory] = {
     NodePorts.name: lambda config: NodePorts(),
     PodTopologySpread.name: _spread,
     InterPodAffinity.name: _inter_pod_affinity,
+    DynamicResources.name: _dynamic_resources,
     DefaultPreemption.name: _preemption,
     ImageLocality.name: lambda config: ImageLocality(),
     LoadAwareScheduling.name: _load_aware,

@@ -27,6 +27,7 @@ from koord.scheduler.framework.contract import (
 from koord.scheduler.framework.profile import Profile, ProfileError
 from koord.scheduler.plugins.balanced import BalancedSettings, NodeResourcesBalancedAllocation
 from koord.scheduler.plugins.coscheduling import Coscheduling
+from koord.scheduler.plugins.dynamicresources.plugin import DynamicResources
 from koord.scheduler.plugins.elasticquota import ElasticQuota, ElasticQuotaSettings
 from koord.scheduler.plugins.factories import FACTORIES, NOT_SHIPPED, SINGLE, Factory
 from koord.scheduler.plugins.fit import FitSettings, NodeResourcesFit
@@ -42,6 +43,9 @@ _CLASSES: Mapping[Point, type[Any]] = {
     "reserve": ReservePlugin,
 }
 """The points at which koord asks plugins, by the class that such a plugin derives from."""
+_GIVING_BACK = (DynamicResources.name,)
+"""Plugins that give back what keeps a pod from every node. The chart's profile lists none, and such pods would wait for
+ever; here they are asked wherever they filter."""
 
 
 @cache
@@ -207,6 +211,10 @@ def _profile(
             # Its text comes second, as users of both kinds of gates know it.
             names.insert(1 if names[:1] == [SchedulingGates.name] else 0, ScheduleAdmission.name)
         points[point] = (*names, *(plugin.name for plugin in third if isinstance(plugin, class_)))
+    quiet = [
+        name for name in _GIVING_BACK if name in made and name in points["filter"] and name not in points["postFilter"]
+    ]
+    points["postFilter"] = (*quiet, *points["postFilter"])
     there = {plugin.name for plugin in plugins}
     merged = {name: weight for name, weight in config.weights().items() if name in there}
-    return Profile(plugins, {**merged, **(weights or {})}, points=points, scheduler_name=scheduler_name)
+    return Profile(plugins, {**merged, **(weights or {})}, points=points, scheduler_name=scheduler_name, quiet=quiet)

@@ -1,0 +1,1 @@
+"""DynamicResources: pods with claims on devices."""
