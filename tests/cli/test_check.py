@@ -16,14 +16,19 @@ MISSING = [{"name": name} for name in UPSTREAM if name not in BUILT]
 
 
 def checked(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str, str]:
-    """Exit code, output and errors of the command."""
+    """Exit code, output and errors of the command about a file."""
+    return said(capsys, "scheduler-config", str(path), *options)
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a command."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["koord", "check", "scheduler-config", str(path), *options])
+        patch.setattr(sys, "argv", ["koord", "check", *words])
         with pytest.raises(SystemExit) as ended:
             main()
-    said = capsys.readouterr()
+    told = capsys.readouterr()
     assert isinstance(ended.value.code, int)
-    return ended.value.code, said.out, said.err
+    return ended.value.code, told.out, told.err
 
 
 @pytest.fixture
@@ -121,3 +126,44 @@ def test_thresholds_that_differ_from_those_of_the_agents(tmp_path: Path, capsys:
     code, _, err = checked(shipped, capsys, "--slo-config", str(agents))
     assert code == 2
     assert "data[resource-threshold-config]" in err
+
+
+def test_extenders_are_shown_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "scheduler.yaml"
+    block = {
+        "urlPrefix": "http://gpu:80/x",
+        "filterVerb": "f",
+        "bindVerb": "b",
+        "managedResources": [{"name": "a.b/x"}],
+    }
+    head = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    path.write_text(yaml.safe_dump({**head, "extenders": [block]}))
+    code, out, _ = checked(path, capsys)
+    assert code == 0
+    assert "extender http://gpu:80/x: filter f, bind b for pods that ask for a.b/x" in out.splitlines()
+    _, out, _ = checked(path, capsys, "--json")
+    [shown] = json.loads(out)["extenders"]
+    assert shown["verbs"] == {"filter": "f", "bind": "b"}
+    path.write_text(yaml.safe_dump({**head, "extenders": [block, {**block, "urlPrefix": "", "prioritizeVerb": "p"}]}))
+    code, _, err = checked(path, capsys)
+    assert code == 2
+    for text in (
+        "extenders[1].urlPrefix: Required value",
+        "extenders[1].weight: Invalid value: 0: must have a positive weight applied to it",
+        "extenders[1].managedResources[0].name: Invalid value: ",
+        "only one extender can implement bind",
+    ):
+        assert text in " ".join(err.split())
+
+
+def test_a_command_line_comes_to_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys, "scheduler-flags", "--", "--port=10251", "-v=4", "--debug-scores", "5")
+    assert code == 0
+    body, _, warnings = out.partition("warning: ")
+    assert yaml.safe_load(body) == {"http": {"port": 10251}, "scheduler": {"debug": {"scores": 5}}}
+    assert warnings.startswith("-v: has no effect")
+    _, out, _ = said(capsys, "scheduler-flags", "--json", "--", "--async-log")
+    assert json.loads(out)["settings"] == {}
+    code, _, err = said(capsys, "scheduler-flags", "--", "--port=x", "--what")
+    assert code == 2
+    assert "--what: unknown flag" in err

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koord.scheduler.config.errors import ConfigError
+from koord.scheduler.config.flags import FLAGS
 from koord.scheduler.config.reading import read
 from koord.scheduler.config.registry import KINDS
 from koord.scheduler.config.shipped import shipped_text
-from koord.scheduler.config.switches import FLAGS, read_switches
+from koord.scheduler.config.switches import read_switches
 
 SHIPPED: dict[str, Any] = yaml.safe_load(shipped_text())
 LEAVES = st.one_of(

@@ -8,6 +8,7 @@ import yaml
 from koord.scheduler.config.errors import ConfigError
 from koord.scheduler.config.model import LeaderElection
 from koord.scheduler.config.reading import IGNORED, read
+from koord.scheduler.config.upstreamargs import NodeResourcesFitArgs
 from tests.scheduler.config.documents import HEAD, configuration, problems, profile, warnings
 
 DEEP = "[" * 200 + "]" * 200
@@ -70,7 +71,12 @@ def test_every_field() -> None:
     [extender] = found.extenders
     assert (extender.http_timeout, extender.enable_https) == (2.0, True)
     assert extender.ignored_by_scheduler == {"example.com/x"}
-    assert found.ignored == (*IGNORED, "profiles[0].percentageOfNodesToScore")
+    # Without extenders nothing would be done so many times at once.
+    assert found.ignored == (*IGNORED[1:], "profiles[0].percentageOfNodesToScore")
+    assert configuration({"parallelism": 4}).ignored == ("parallelism",)
+    first = found.profile("a")
+    assert first is not None
+    assert first.arguments("NodeResourcesFit", NodeResourcesFitArgs).ignored_resources == ("example.com/x",)
 
 
 @pytest.mark.parametrize(

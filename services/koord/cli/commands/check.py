@@ -1,10 +1,11 @@
-"""``koord check scheduler-config FILE``: whether a file would be taken, before anything is started with it."""
+"""``koord check``: whether a scheduler's file, or its command line, would be taken, before anything is started."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
+import yaml
 from rich.console import Console
 from rich.markup import escape
 
@@ -84,6 +85,34 @@ def _disagreements(found: "SchedulerConfiguration", slo_config: Path) -> tuple[s
         if "LoadAwareScheduling" in profile.at("filter")
         for text in disagreements(profile.arguments("LoadAwareScheduling", LoadAwareSchedulingArgs), of_agents)
     )
+
+
+@app.command("scheduler-flags", context_settings={"ignore_unknown_options": True})
+def scheduler_flags(
+    arguments: Annotated[
+        list[str], typer.Argument(metavar="-- ARGS", help="The arguments of the original's Deployment, after a --.")
+    ],
+    json: options.Json = False,
+) -> None:
+    """Read the command line of koord-scheduler or kube-scheduler, and show the settings that mean the same.
+
+    What changes nothing in koord is warned of, with why; what is wrong or not there is told; exit code 2.
+    """
+    from koord.scheduler.config.errors import ConfigError
+    from koord.scheduler.config.switches import read_switches
+
+    try:
+        found = read_switches(arguments)
+    except ConfigError as error:
+        raise UsageProblem("; ".join(map(str, error.problems))) from error
+    if json:
+        print_json({"settings": dict(found.settings), "warnings": list(found.warnings)})
+        return
+    console = Console(highlight=False)
+    if found.settings:
+        console.print(escape(yaml.safe_dump(dict(found.settings), sort_keys=False).rstrip()), soft_wrap=True)
+    for warning in found.warnings:
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
 
 
 def _plain(found: "SchedulerConfiguration") -> dict[str, object]:

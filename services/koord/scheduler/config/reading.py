@@ -96,7 +96,9 @@ class _Reader:
         self._check_profiles(profiles)
         if self._problems:
             raise ConfigError(dict.fromkeys(self._problems), self._source)
-        ignored = [field for field in IGNORED if field in content]
+        ignored = [
+            field for field in IGNORED if field in content and not (field == "parallelism" and document.extenders)
+        ]
         ignored += [
             f"profiles[{index}].percentageOfNodesToScore"
             for index, profile in enumerate(given)

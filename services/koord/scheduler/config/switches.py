@@ -5,30 +5,17 @@ the default gives a warning. ``absent``: what it asks for is not there in koord;
 """
 
 import re
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from math import inf, isfinite
+from typing import Any
 
 import msgspec
 
 from koord.kube.protocol.gotext import DurationError, go_bool, go_duration
 from koord.scheduler.config.errors import ConfigError, Problem, invalid
-
-Support = Literal["honoured", "moot", "absent"]
-Kind = Literal["text", "whole", "bool", "duration"]
-Value = str | int | float | bool
+from koord.scheduler.config.flags import FLAGS, Flag, Kind, Support, Value
 
 GATES_FLAG = "feature-gates"
-
-
-class Flag(msgspec.Struct, frozen=True):
-    """A command-line flag. A duration's value is in seconds; ``note`` says where koord has it, or why it has it not."""
-
-    name: str
-    kind: Kind
-    default: Value
-    support: Support
-    note: str
-    short: str = ""
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -39,48 +26,6 @@ class Gate(msgspec.Struct, frozen=True):
     support: Support
     note: str
 
-
-FLAGS: tuple[Flag, ...] = (
-    Flag("config", "text", "", "honoured", "setting scheduler.config"),
-    Flag(
-        "pod-max-in-unschedulable-pods-duration", "duration", 300.0, "honoured", "setting scheduler.queue.flush_after_s"
-    ),
-    Flag("v", "whole", 0, "moot", "setting log.level", "v"),
-    Flag("port", "whole", 10251, "moot", "setting http.port"),
-    Flag("address", "text", "0.0.0.0", "moot", "setting http.host"),
-    Flag("bind-address", "text", "0.0.0.0", "moot", "setting http.host"),
-    Flag("secure-port", "whole", 10259, "moot", "koord serves plain HTTP"),
-    Flag("authentication-skip-lookup", "bool", False, "moot", "koord serves plain HTTP"),
-    Flag("kubeconfig", "text", "", "moot", "only the gateway speaks to the API server"),
-    Flag("leader-elect", "bool", True, "moot", "schedulers share the pods"),
-    Flag("leader-elect-resource-name", "text", "kube-scheduler", "moot", "schedulers share the pods"),
-    Flag("leader-elect-resource-namespace", "text", "kube-system", "moot", "schedulers share the pods"),
-    Flag("logging-format", "text", "text", "moot", "setting log.format"),
-    Flag("scheduler-monitor-period", "duration", 10.0, "absent", "there is no monitor yet"),
-    Flag("scheduling-timeout", "duration", 30.0, "absent", "there is no monitor yet"),
-    Flag("scheduling-drop-unhandled-timeout", "duration", 5.0, "moot", "no pod leaves the queue without its cycle"),
-    Flag("debug-scores", "whole", 0, "absent", "scores are not logged yet", "s"),
-    Flag("debug-filters", "bool", False, "absent", "filter failures are not logged yet", "f"),
-    Flag("debug-diagnosis", "bool", False, "absent", "diagnoses are not dumped yet", "d"),
-    Flag("debug-diagnosis-blocking", "bool", False, "absent", "diagnoses are not dumped yet"),
-    Flag("debug-diagnosis-queue-size", "whole", 1000, "absent", "diagnoses are not dumped yet"),
-    Flag("debug-diagnosis-worker-count", "whole", 10, "absent", "diagnoses are not dumped yet"),
-    Flag("controller-plugins", "text", "*", "absent", "plugins have no controllers to choose from"),
-    Flag("enable-network-topology-manager", "bool", False, "moot", "not there yet; the chart sets it"),
-    Flag("enable-workload-auditor", "bool", False, "absent", "there is no auditor yet"),
-    Flag("workload-auditor-metric-labels", "text", "", "absent", "there is no auditor yet"),
-    Flag("workload-auditor-victim-reschedule-duration", "duration", 10.0, "absent", "there is no auditor yet"),
-    Flag("workload-auditor-victim-deletion-duration", "duration", 30.0, "absent", "there is no auditor yet"),
-    Flag("workload-auditor-victim-deleting-retries", "whole", 3, "absent", "there is no auditor yet"),
-    Flag("workload-auditor-scheduling-event-interval", "duration", 300.0, "absent", "there is no auditor yet"),
-    Flag("sync-barrier-pod-namespace", "text", "kube-system", "moot", "the gateway has a barrier of its own"),
-    Flag(
-        "sync-barrier-pod-name", "text", "koord-scheduler-sync-barrier", "moot", "the gateway has a barrier of its own"
-    ),
-    Flag("sync-hard-timeout", "duration", 60.0, "moot", "the gateway has a barrier of its own"),
-    Flag("async-log", "bool", False, "moot", "setting log"),
-    Flag("async-log-queue-length", "whole", 10_000, "moot", "setting log"),
-)
 
 _ORIGINALS_CACHE = "koord reads nothing through informers"
 
@@ -121,11 +66,13 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 class Switches(msgspec.Struct, frozen=True):
-    """Every flag and gate with its value; warnings for those that were set and change nothing."""
+    """Every flag and gate with its value; warnings for those that were set and change nothing. ``settings``: what those
+    that were set come to, as in koord's settings file."""
 
     flags: dict[str, Value]
     gates: dict[str, bool]
     warnings: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = {}
 
 
 def read_switches(arguments: Sequence[str]) -> Switches:
@@ -143,6 +90,7 @@ class _Reader:
         self._gates = {gate.name: gate for gate in GATES}
         self._problems: list[Problem] = []
         self._warnings: list[str] = []
+        self._settings: dict[str, Any] = {}
 
     def read(self, arguments: Sequence[str]) -> Switches:
         """All arguments."""
@@ -170,7 +118,7 @@ class _Reader:
                 self._set(flag, where, text if given else "true", flags)
         if self._problems:
             raise ConfigError(self._problems)
-        return Switches(flags, gates, tuple(self._warnings))
+        return Switches(flags, gates, tuple(self._warnings), self._settings)
 
     def _set(self, flag: Flag, where: str, text: str, flags: dict[str, Value]) -> None:
         try:
@@ -179,6 +127,8 @@ class _Reader:
             self._problems.append(invalid(where, text, str(error)))
             return
         flags[flag.name] = value
+        if flag.setting:
+            self._put(flag.setting, _pairs(text) if flag.kind == "pairs" else value)
         if value != flag.default:
             self._judge(flag.support, where, flag.note)
 
@@ -196,8 +146,17 @@ class _Reader:
                 self._warnings.append(f"{where}: unknown to koord, has no effect")
             else:
                 gates[name] = value
+                if gate.support == "honoured":
+                    self._put(f"scheduler.feature_gates.{name}", value)
                 if value != gate.default:
                     self._judge(gate.support, where, gate.note)
+
+    def _put(self, path: str, value: object) -> None:
+        *above, last = path.split(".")
+        place = self._settings
+        for name in above:
+            place = place.setdefault(name, {})
+        place[last] = value
 
     def _judge(self, support: Support, where: str, note: str) -> None:
         if support == "absent":
@@ -217,9 +176,30 @@ def _value(kind: Kind, text: str) -> Value:
         if not _WHOLE.fullmatch(text):
             raise ValueError("must be a whole number")
         return int(text)
+    if kind == "number":
+        try:
+            number = float(text)
+        except ValueError:
+            number = inf
+        if not isfinite(number):
+            raise ValueError("must be a number")
+        return number
+    if kind == "pairs":
+        _pairs(text)
     if kind == "duration":
         try:
             return go_duration(text) / 1e9
         except DurationError as error:
             raise ValueError(str(error)) from error
     return text
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """``name=value`` with commas between; ValueError says the rule."""
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, given, value = part.partition("=")
+        if not given or not name or not value:
+            raise ValueError("must be name=value, with commas between")
+        found[name] = value
+    return found
