@@ -153,8 +153,8 @@ class SchedulerService:
             self._debugging,
             JobPlans(self._engine, self._world.pending, inline=gates.inline_batch),
         )
-        self._audit = Auditor(settings.auditor, coscheduling.book, host.log) if settings.auditor.enabled else None
-        self._preempting.audit = self._world.waiting.audit = planner.audit = self._audit
+        self.audit = Auditor(settings.auditor, coscheduling.book, host.log) if settings.auditor.enabled else None
+        self._preempting.audit = self._world.waiting.audit = planner.audit = self.audit
         self._driver = Driver(
             self._world,
             self._queue,
@@ -316,15 +316,15 @@ class SchedulerService:
         self._preempting.ended(view.uid)
         self._rivals.settled(view.uid)
         self._binds.on_bound(view)
-        if self._audit is not None:
-            self._audit.bound(view.uid, time.monotonic())
+        if self.audit is not None:
+            self.audit.bound(view.uid, time.monotonic())
 
     def _on_ended(self, uid: str) -> None:
         self._preempting.ended(uid)
         self._rivals.settled(uid)
         self._binds.on_ended(uid)
-        if self._audit is not None:
-            self._audit.ended(uid, time.monotonic())
+        if self.audit is not None:
+            self.audit.ended(uid, time.monotonic())
 
     def _on_result(self, result: Result) -> None:
         if not self._preempting.on_result(result):
