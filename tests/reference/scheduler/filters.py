@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.reference.scheduler import interpod, spread
+from tests.reference.scheduler import interpod, measured, spread
 from tests.reference.scheduler.objects import Node, Pod, World
 from tests.reference.scheduler.rules import Rules
 from tests.reference.scheduler.selecting import required_terms, term_holds, tolerates, untolerated
+from tests.reference.scheduler.volumes import VOLUME_FILTERS
 
 Reasons = list[tuple[str, bool]]
 Filter = Callable[[Pod, Node, World, Rules], Reasons]
@@ -119,4 +120,6 @@ FILTERS: dict[str, Filter] = {
     "NodeResourcesFit": resources_fit,
     "PodTopologySpread": spread.filter_,
     "InterPodAffinity": interpod.filter_,
+    "LoadAwareScheduling": measured.load_filter,
+    **VOLUME_FILTERS,
 }

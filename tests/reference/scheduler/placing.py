@@ -8,6 +8,7 @@ from tests.reference.scheduler.filters import FILTERS, named_nodes
 from tests.reference.scheduler.objects import Node, Pod, World
 from tests.reference.scheduler.rules import Rules
 from tests.reference.scheduler.scores import SCORES, WHOLE
+from tests.reference.scheduler.volumes import StorageWorld, volume_refusal
 
 
 @dataclass
@@ -31,6 +32,9 @@ def judge(pod: Pod, world: World, rules: Rules) -> Verdict:
     nodes = list(world.nodes.values())
     if not nodes:
         return Verdict(text="no nodes available to schedule pods")
+    refusal = volume_refusal(pod, world) if isinstance(world, StorageWorld) else None
+    if refusal is not None:
+        return Verdict(text=f"0/{len(nodes)} nodes are available: {refusal}.")
     names = named_nodes(pod, rules) if "NodeAffinity" in rules.plugins else None
     if names is not None and not names:
         return Verdict(text=f"0/{len(nodes)} nodes are available: pod affinity terms conflict.")

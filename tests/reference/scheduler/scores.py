@@ -5,7 +5,7 @@ from itertools import pairwise
 from math import sqrt, trunc
 from typing import Any
 
-from tests.reference.scheduler import interpod, spread
+from tests.reference.scheduler import interpod, measured, spread
 from tests.reference.scheduler.objects import Node, Pod, World
 from tests.reference.scheduler.rules import Rules
 from tests.reference.scheduler.selecting import node_affinity, term_holds, untolerated
@@ -177,5 +177,7 @@ SCORES: dict[str, tuple[Score, Normalize | None]] = {
     "ImageLocality": (images, None),
     "NodeResourcesFitPlus": (fit_plus, None),
     "ScarceResourceAvoidance": (scarce, None),
+    "LoadAwareScheduling": (measured.load_score, None),
+    "NodeNUMAResource": (measured.numa_score, None),
 }
 WHOLE: dict[str, Whole] = {"PodTopologySpread": spread.score, "InterPodAffinity": interpod.score}

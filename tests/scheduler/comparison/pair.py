@@ -158,8 +158,12 @@ class Pair:
             chosen = choose(judge(pod, self.world, self.rules), SEED)
             assert outcome == chosen, (name, kind)
             if not isinstance(chosen, str):
-                self.world.put(pod, chosen[0])
+                self.put(pod, chosen[0])
                 self.names.append(pod.uid)
+
+    def put(self, pod: Pod, node: str) -> None:
+        """The reference's pod is on that node from now on."""
+        self.world.put(pod, node)
 
     def check(self, kind: Kind) -> None:
         """Who could take a pod of this kind, and how much each is liked."""
