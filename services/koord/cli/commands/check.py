@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
-import yaml
 from rich.console import Console
 from rich.markup import escape
 
@@ -98,6 +97,8 @@ def scheduler_flags(
 
     What changes nothing in koord is warned of, with why; what is wrong or not there is told; exit code 2.
     """
+    import yaml
+
     from koord.scheduler.config.errors import ConfigError
     from koord.scheduler.config.switches import read_switches
 
