@@ -32,3 +32,26 @@ class Jobs(PlanPlugin):
 def nodes(**names: str) -> Callable[[dict[str, PodInfo]], JobPlan]:
     """A plan with these nodes by the pods' names; pods that do not wait are named by a uid of their own."""
     return lambda pods: JobPlan({pods[pod].uid if pod in pods else f"gone-{pod}": node for pod, node in names.items()})
+
+
+class Spread(Jobs):
+    """Plans jobs of three pods named p0 to p2, once all of them wait: onto n0, n1 and n0."""
+
+    @staticmethod
+    def answer(pods: dict[str, PodInfo]) -> Any:
+        return nodes(p0="n0", p1="n1", p2="n0")(pods) if len(pods) == 3 else "the job is not complete"
+
+
+class Entry:
+    """An entry point of a plugin, as if it were installed."""
+
+    name = "Jobs"
+
+    def __init__(self, plugin: type[Jobs] = Jobs) -> None:
+        self._plugin = plugin
+
+    def load(self) -> type[Jobs]:
+        return self._plugin
+
+
+SPREAD = [Entry(Spread)]

@@ -12,7 +12,7 @@ from koord.ledger.model import ClaimRequest, Member, Release
 from koord.scheduler.queueing.queue import QueueSettings
 from koord.scheduler.settings import PluginSettings, SchedulerSettings
 from koord.telemetry.metrics import render
-from tests.scheduler.jobs.planners import JOB, Jobs, nodes
+from tests.scheduler.jobs.planners import JOB, Entry, Jobs, nodes
 from tests.scheduler.outside import Outside, outside, scheduler, until
 
 JOBS = {JOB: "a"}
@@ -25,13 +25,6 @@ def settings(*, inline: bool = True) -> SchedulerSettings:
         plugins=PluginSettings(extra={"Jobs": {}}),
         feature_gates={"EnableInlineBatchSchedule": inline},
     )
-
-
-class Entry:
-    name = "Jobs"
-
-    def load(self) -> type[Jobs]:
-        return Jobs
 
 
 @pytest.fixture(autouse=True)
