@@ -12,7 +12,7 @@ from koord.scheduler.engine.classes import NAMED_BY, SchedulingClass
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.placement import PodInfo
 from koord.scheduler.engine.resources import Footprint
-from koord.scheduler.framework.contract import AssignedPod, PluginError, PodRef, Template
+from koord.scheduler.framework.contract import AssignedPod, Plugin, PluginError, PodRef, Template
 from koord.scheduler.framework.profile import Profile
 from koord.scheduler.podview import PodShape, PodShapeError, PodView
 from koord.scheduler.transformers.pods import NEVER, PodGates, pod_priority, preemption_policy, transform_spec
@@ -75,7 +75,8 @@ class Catalogue:
         self._plain = self._gates == PodGates()
         self._prepared: WeakKeyDictionary[PodShape, _Prepared] = WeakKeyDictionary()
         self._classes: WeakValueDictionary[Hashable, SchedulingClass] = WeakValueDictionary()
-        self._plugins = tuple(dict.fromkeys(plugin for each in self.profiles for plugin in each.plugins))
+        plugins = dict.fromkeys(plugin for each in self.profiles for plugin in each.plugins)
+        self._selecting = tuple(plugin for plugin in plugins if type(plugin).label_keys is not Plugin.label_keys)
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
@@ -103,7 +104,10 @@ class Catalogue:
         template, key = old.template, (*old.key[:-1], labels)
         found = self._classes.get(key)
         if found is None:
-            template = replace(template, labels=dict(labels))
+            outline = template.outline
+            if isinstance(outline, tuple):
+                outline = (*outline[:-1], labels)
+            template = replace(template, labels=dict(labels), outline=outline)
             found = self._classes[key] = SchedulingClass(key, template, old.profile)
         return PodInfo(pod.ref, found.at(only) if only else found, pod.priority, pod.owner)
 
@@ -143,6 +147,7 @@ class Catalogue:
             # The shape may be the first that selects by some labels, its own pods' among them.
             key = self._key(reading, view, shape, priority, owner)
             _, namespace, _, _, _, preemption, images, annotations, labels = key
+            outline = shape.outline
             template = Template(
                 namespace,
                 _completed(prepared.spec, priority, preemption, images),
@@ -150,6 +155,7 @@ class Catalogue:
                 dict(labels) if labels else _NOTHING,
                 dict(annotations) if annotations else _NOTHING,
                 owner,
+                outline=None if outline is None else (outline, *key[1:2], *key[3:]),
             )
             found = self._classes[key] = SchedulingClass(key, template, reading.profile)
         return found.at(view.only) if view.only and reading.named else found
@@ -191,7 +197,7 @@ class Catalogue:
         if found is None:
             found = self._prepared[shape] = _Prepared(shape, self._cluster, self._gates)
             if not found.failure:
-                for plugin in self._plugins:
+                for plugin in self._selecting:
                     try:
                         self._cluster.pod_labels.add(plugin.label_keys(found.spec))
                     except Exception as error:

@@ -95,6 +95,15 @@ class PodShape:
         return self._spec
 
     @property
+    def outline(self) -> Hashable:
+        """Equal for shapes that are alike but for what their pods ask for; None where containers say more than that, or
+        pods have claims on devices, which containers name among their resources."""
+        selector, affinity, tolerations, _, _, spread, claims, containers, init_containers, volumes, _ = self.parts
+        if claims or b'"ports"' in containers or b'"ports"' in init_containers:
+            return None
+        return selector, affinity, tolerations, spread, volumes
+
+    @property
     def claims(self) -> bool:
         """Whether its pods have claims on devices."""
         return bool(self.parts[6])

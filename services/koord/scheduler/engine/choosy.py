@@ -71,9 +71,7 @@ def _kept_for(engine: "Engine", program: Program, row: int, rivals: Sequence[Ass
     return [Refusal(plugin.name, text, row) for plugin, text in found]
 
 
-def _choices(
-    engine: "Engine", pod: PodInfo, program: Program, advice: Advice | None
-) -> Iterator[tuple[int, int]]:
+def _choices(engine: "Engine", pod: PodInfo, program: Program, advice: Advice | None) -> Iterator[tuple[int, int]]:
     """Feasible rows with their keys: the node that the pod waits for, preferred ones in their order, then all by
     rank."""
     tried: list[int] = []

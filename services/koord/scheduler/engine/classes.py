@@ -1,13 +1,13 @@
 """Scheduling classes: pods whose scheduling-relevant spec is equal share one compiled program."""
 
-from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from collections.abc import Hashable
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from koord.scheduler.engine.cluster import Cluster, RowColumn
-from koord.scheduler.engine.verdict import FilterStep, NodeMask, NodeScores, Verdicts
+from koord.scheduler.engine.outlines import ASK, Asked, Outline, Outlines, ScoreStep, Watching, epoch_of
+from koord.scheduler.engine.verdict import FilterStep, NodeMask
 from koord.scheduler.framework.contract import (
     Plugin,
     PluginError,
@@ -15,38 +15,13 @@ from koord.scheduler.framework.contract import (
     PreFilterPlugin,
     ReservePlugin,
     ResizePlugin,
-    ScorePlugin,
     Template,
     Terms,
 )
 from koord.scheduler.framework.profile import Profile
 
-_Answer = TypeVar("_Answer")
 NAMED_BY = "NodeAffinity"
 """The plugin whose say it is that a pod may run on one node only."""
-_TermsOf = Callable[[Template, Cluster], Terms | None]
-
-
-class ScoreStep:
-    """One score plugin with its terms and weight; ``kept`` where its raw scores depend on node objects alone."""
-
-    __slots__ = ("kept", "plugin", "terms", "weight")
-
-    def __init__(self, plugin: ScorePlugin, terms: Terms, weight: int, kept: NodeScores | None) -> None:
-        self.plugin = plugin
-        self.terms = terms
-        self.weight = weight
-        self.kept = kept
-
-
-class Asked:
-    """Which plugin is asked at which point at the moment."""
-
-    __slots__ = ("plugin", "point")
-
-    def __init__(self) -> None:
-        self.plugin = ""
-        self.point = ""
 
 
 class Program:
@@ -57,12 +32,13 @@ class Program:
     """
 
     __slots__ = (
-        "_epochal",
+        "_watching",
         "epoch",
         "filters",
         "names",
         "names_from",
         "node_mask",
+        "outline",
         "per_pod",
         "prefers",
         "prefilters",
@@ -75,11 +51,18 @@ class Program:
         "whole",
     )
 
-    def __init__(self, template: Template, profile: Profile, cluster: Cluster, verdicts: Verdicts) -> None:
+    def __init__(
+        self,
+        template: Template,
+        profile: Profile,
+        cluster: Cluster,
+        verdicts: Outlines,
+        known: Outline | None = None,
+    ) -> None:
         self.whole: Program | None = None
         self.version = template.footprint.version
-        self.epoch = _epoch(profile)
-        self._epochal: list[tuple[Plugin, str, _TermsOf, Terms | None]] = []
+        self.epoch = epoch_of(profile)
+        self._watching = Watching(profile)
         self.prefilters: list[tuple[PreFilterPlugin, Terms]] = []
         self.names: frozenset[str] | None = None
         self.names_from: list[str] = []
@@ -91,75 +74,78 @@ class Program:
         self.per_pod: dict[RowColumn, float] = {}
         asked = Asked()
         try:
+            self.outline = verdicts.outline(template, profile, cluster, asked, known)
             self._compile(template, profile, cluster, verdicts, asked)
+        except PluginError:
+            raise
         except Exception as error:
             raise PluginError(asked.plugin, asked.point, error) from error
 
     def _compile(
-        self, template: Template, profile: Profile, cluster: Cluster, verdicts: Verdicts, asked: Asked
+        self, template: Template, profile: Profile, cluster: Cluster, verdicts: Outlines, asked: Asked
     ) -> None:
         """A DaemonSet brings a class per pod, so this is short on calls: ``asked`` tells the handler who raised."""
-        epochal = profile.epochal
+        outline, ask = self.outline, self._watching.ask
         asked.point = "PreFilter"
-        for prefilter in profile.prefilters:
+        for prefilter, terms in outline.prefilters:
             asked.plugin = prefilter.name
-            terms = prefilter.prefilter_terms(template, cluster)
-            if terms is not None:
-                self.prefilters.append((prefilter, terms))
-                names = prefilter.node_names(terms)
-                if names is not None:
-                    self.names = names if self.names is None else self.names & names
-                    self.names_from.append(prefilter.name)
-            if prefilter in epochal:
-                self._epochal.append((prefilter, "PreFilter", prefilter.prefilter_terms, terms))
+            if terms is ASK:
+                terms = ask(prefilter, "PreFilter", prefilter.prefilter_terms, template, cluster)
+                if terms is None:
+                    continue
+            self.prefilters.append((prefilter, terms))
+            names = prefilter.node_names(terms)
+            if names is not None:
+                self.names = names if self.names is None else self.names & names
+                self.names_from.append(prefilter.name)
         self.names_from.sort()
         few = self.names is not None
         asked.point = "Filter"
-        for plugin in profile.filters:
-            asked.plugin = plugin.name
-            terms = plugin.filter_terms(template, cluster)
-            if terms is not None:
-                self.steps.append((plugin, terms))
-            if plugin in epochal:
-                self._epochal.append((plugin, "Filter", plugin.filter_terms, terms))
+        for plugin, terms in outline.filters:
+            if terms is ASK:
+                asked.plugin = plugin.name
+                terms = ask(plugin, "Filter", plugin.filter_terms, template, cluster)
+                if terms is None:
+                    continue
+            self.steps.append((plugin, terms))
         self.filters = [step for step in self.steps if step[0].filter_locality != "node"]
-        self.node_mask: NodeMask | None = (
-            None if few else verdicts.mask(tuple(step for step in self.steps if step[0].filter_locality == "node"))
-        )
+        self.node_mask: NodeMask | None = None if few else outline.mask(verdicts, self.steps)
         asked.point = "PreScore"
-        for score, weight in profile.scores if self.names is None or len(self.names) > 1 else ():
-            asked.plugin = score.name
-            terms = score.score_terms(template, cluster)
-            if terms is not None:
+        for step in outline.scores if self.names is None or len(self.names) > 1 else ():
+            score, terms = step.plugin, step.terms
+            if terms is ASK:
+                asked.plugin = score.name
+                terms = ask(score, "PreScore", score.score_terms, template, cluster)
+                if terms is None:
+                    continue
                 kept = verdicts.scores(score, terms) if score.score_locality == "node" and not few else None
-                self.scores.append(ScoreStep(score, terms, weight, kept))
-            if score in epochal:
-                self._epochal.append((score, "PreScore", score.score_terms, terms))
+                step = ScoreStep(score, terms, step.weight, kept)
+            elif few and step.kept is not None:
+                step = ScoreStep(score, terms, step.weight, None)
+            self.scores.append(step)
         asked.point = "PreFilter"
-        for prefer in profile.preferring:
-            asked.plugin = prefer.name
-            terms = prefer.prefer_terms(template, cluster)
-            if terms is not None:
-                self.prefers.append((prefer, terms))
-            if prefer in epochal:
-                self._epochal.append((prefer, "PreFilter", prefer.prefer_terms, terms))
+        for prefer, terms in outline.prefers:
+            if terms is ASK:
+                asked.plugin = prefer.name
+                terms = ask(prefer, "PreFilter", prefer.prefer_terms, template, cluster)
+                if terms is None:
+                    continue
+            self.prefers.append((prefer, terms))
         asked.point = "Reserve"
-        for reserve in profile.reserving:
-            asked.plugin = reserve.name
-            terms = reserve.reserve_terms(template, cluster)
-            if terms is not None:
-                self.reserves.append((reserve, terms))
-            if reserve in epochal:
-                self._epochal.append((reserve, "Reserve", reserve.reserve_terms, terms))
+        for reserve, terms in outline.reserves:
+            if terms is ASK:
+                asked.plugin = reserve.name
+                terms = ask(reserve, "Reserve", reserve.reserve_terms, template, cluster)
+                if terms is None:
+                    continue
+            self.reserves.append((reserve, terms))
         asked.point = "ResizePod"
         for resize in profile.resizing:
             asked.plugin = resize.name
-            terms = resize.resize_terms(template, cluster)
+            terms = ask(resize, "ResizePod", resize.resize_terms, template, cluster)
             if terms is not None:
                 self.resizes.append((resize, terms))
-            if resize in epochal:
-                self._epochal.append((resize, "ResizePod", resize.resize_terms, terms))
-        self.row_local = not any(plugin.filter_locality == "cluster" for plugin, _ in self.steps) and not any(
+        self.row_local = not any(plugin.filter_locality == "cluster" for plugin, _ in self.filters) and not any(
             step.plugin.score_locality == "cluster" for step in self.scores
         )
         if not few and self.row_local:
@@ -183,7 +169,8 @@ class Program:
         """The same for pods that may run on one node only, as the plugin ``by`` says."""
         made = Program.__new__(Program)
         made.whole = self
-        made.version, made.epoch, made._epochal = self.version, self.epoch, self._epochal
+        made.version, made.epoch, made._watching = self.version, self.epoch, self._watching
+        made.outline = self.outline
         made.prefilters, made.prefers, made.reserves = self.prefilters, self.prefers, self.reserves
         made.resizes = self.resizes
         made.steps, made.filters, made.row_local, made.per_pod = self.steps, self.filters, self.row_local, self.per_pod
@@ -192,12 +179,16 @@ class Program:
         made.names_from = sorted({*self.names_from, by})
         return made
 
-    def holds(self, template: Template, cluster: Cluster) -> bool:
-        """Whether plugins with an epoch make the same terms of the template as they did. PluginError: one raised."""
-        return all(
-            _call(plugin, point, terms_of, template, cluster) == terms
-            for plugin, point, terms_of, terms in self._epochal
-        )
+    def holds(self, template: Template, profile: Profile, cluster: Cluster, verdicts: Outlines) -> bool:
+        """Whether plugins whose epoch moved make the same of the template as they did. PluginError: one raised."""
+        asked = Asked()
+        try:
+            outline = verdicts.outline(template, profile, cluster, asked, self.outline)
+        except PluginError:
+            raise
+        except Exception as error:
+            raise PluginError(asked.plugin, asked.point, error) from error
+        return outline is self.outline and self._watching.holds(template, cluster)
 
 
 class SchedulingClass:
@@ -238,7 +229,7 @@ class SchedulingClass:
         """As :meth:`at`, but it is the plugin ``by`` that says so, for one attempt: it is not kept."""
         return SchedulingClass(self.key, msgspec.structs.replace(self.template, only=node), self.profile, self, by)
 
-    def compiled(self, cluster: Cluster, verdicts: Verdicts) -> Program:
+    def compiled(self, cluster: Cluster, verdicts: Outlines) -> Program:
         """The program, compiled if it is the first time, if resources that pods of the class ask for gained or lost
         their columns, or if a plugin with an epoch makes other terms. PluginError: a plugin failed on the template."""
         program = self.program
@@ -248,24 +239,11 @@ class SchedulingClass:
                 program = self.program = whole.at(self.template.only, self._by)
             return program
         if program is not None and program.version == self.template.footprint.version:
-            if not self.profile.epochs or program.epoch == (epoch := _epoch(self.profile)):
+            if not self.profile.epochs or program.epoch == (epoch := epoch_of(self.profile)):
                 return program
-            if program.holds(self.template, cluster):
+            if program.holds(self.template, self.profile, cluster, verdicts):
                 program.epoch = epoch
                 return program
-        program = self.program = Program(self.template, self.profile, cluster, verdicts)
+        outline = None if program is None else program.outline
+        program = self.program = Program(self.template, self.profile, cluster, verdicts, outline)
         return program
-
-
-def _epoch(profile: Profile) -> int:
-    total = 0
-    for plugin in profile.epochs:
-        total += plugin.epoch
-    return total
-
-
-def _call(plugin: Plugin, point: str, method: Callable[..., _Answer], *arguments: Any) -> _Answer:
-    try:
-        return method(*arguments)
-    except Exception as error:
-        raise PluginError(plugin.name, point, error) from error

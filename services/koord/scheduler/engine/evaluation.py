@@ -15,9 +15,10 @@ What does not depend on a row alone is a layer of its own over all rows, kept un
 import numpy as np
 
 from koord.columns.matrix import Bools, Floats, Ints
-from koord.scheduler.engine.classes import Program, ScoreStep
+from koord.scheduler.engine.classes import Program
 from koord.scheduler.engine.cluster import TIE_BITS, Cluster
 from koord.scheduler.engine.layers import Changed, Gate, Layer, normalized, scored
+from koord.scheduler.engine.outlines import ScoreStep
 from koord.scheduler.engine.resources import Footprint
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import PluginError

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from koord.columns.matrix import Bools, Floats, Ints
-from koord.scheduler.engine.classes import Program, ScoreStep
+from koord.scheduler.engine.classes import Program
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.evaluation import INFEASIBLE, ranking_keys
 from koord.scheduler.engine.layers import normalized, scored
+from koord.scheduler.engine.outlines import ScoreStep
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import PluginError
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from koord.columns.matrix import Bools, Floats, Ints
-from koord.scheduler.engine.classes import ScoreStep
+from koord.scheduler.engine.outlines import ScoreStep
 from koord.scheduler.engine.verdict import FilterStep
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import FilterPlugin, PluginError, Terms

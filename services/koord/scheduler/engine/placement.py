@@ -20,11 +20,11 @@ from koord.scheduler.engine.evaluation import Evaluation
 from koord.scheduler.engine.fewrows import rank_few, rows_of
 from koord.scheduler.engine.kept import Kept
 from koord.scheduler.engine.nominated import Nominated
+from koord.scheduler.engine.outlines import Outlines
 from koord.scheduler.engine.pods import Outcome, Placed, PodInfo
 from koord.scheduler.engine.reserving import Reservations, ReserveStep
 from koord.scheduler.engine.resources import Footprint
 from koord.scheduler.engine.runs import RUN_MAXIMUM, RUN_MINIMUM, place_run
-from koord.scheduler.engine.verdict import Verdicts
 from koord.scheduler.framework.contract import AssignedPod, AssignPlugin, PluginError
 from koord.scheduler.framework.profile import Profile
 
@@ -41,7 +41,7 @@ class Engine(Books):
         super().__init__(cluster, profiles)
         self.profiles = profiles
         self.profile = profiles[0]
-        self.verdicts = Verdicts()
+        self.verdicts = Outlines()
         self.kept = Kept(cluster, keep)
         self._assumed: dict[str, PodInfo] = {}
         self.reservations = Reservations(self.errors)

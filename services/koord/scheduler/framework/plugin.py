@@ -16,6 +16,9 @@ class Plugin(abc.ABC):
     ``reads_images``: the plugin looks at the images of containers, so pods with other images are other classes; without
     any such plugin the images are left out of the template's spec.
 
+    ``reads_amounts``: its terms depend on what pods ask for: resources of containers, overhead, the footprint. Where it
+    is False, terms are made once for all pods that are alike but for these.
+
     ``epoch``: a plugin whose terms depend on more than the template (a Service that selects the pod) defines it for
     itself and moves it when terms made before, None included, may be others now; they are made anew then, and only if
     they are not equal the class is compiled again.
@@ -24,6 +27,7 @@ class Plugin(abc.ABC):
     name: ClassVar[str]
     pod_keys: ClassVar[tuple[str, ...]] = ()
     reads_images: ClassVar[bool] = False
+    reads_amounts: ClassVar[bool] = True
     epoch: int = 0
     events: ClassVar[frozenset[ClusterEvent]] = ALL_EVENTS
 

@@ -19,6 +19,7 @@ class Template(msgspec.Struct, frozen=True):
     ``labels`` and ``annotations`` hold only the keys that plugins named in ``pod_keys``; ``footprint`` is what one pod
     takes of a node; ``owner`` is the kind of its controller. ``only`` is the one node that its node affinity names, if
     it does; that is not in the spec then, and ``*_terms`` are not told: they are made once for all such classes.
+    ``outline`` is equal where templates are but for what pods ask for; None: nobody knows.
     """
 
     namespace: str
@@ -28,6 +29,7 @@ class Template(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str] = {}
     owner: str = ""
     only: str = ""
+    outline: Hashable = None
 
     @property
     def request(self) -> Mapping[str, int]:

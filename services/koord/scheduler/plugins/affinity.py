@@ -58,6 +58,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
     """
 
     name: ClassVar[str] = "NodeAffinity"
+    reads_amounts: ClassVar[bool] = False
     events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.NODE_ADD, ClusterEvent.NODE_LABEL))
     prefilter_resolvable: ClassVar[bool] = False
     filter_locality: ClassVar[Locality] = "node"

@@ -31,6 +31,7 @@ class SchedulingHint(PreFilterPlugin, PreferPlugin):
     """Narrows the nodes by annotation, and tries some before all others."""
 
     name: ClassVar[str] = "SchedulingHint"
+    reads_amounts: ClassVar[bool] = False
     pod_keys: ClassVar[tuple[str, ...]] = (HINT, LEGACY_HINT)
     events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.NODE_ADD,))
     prefilter_resolvable: ClassVar[bool] = False

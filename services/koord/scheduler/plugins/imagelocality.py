@@ -68,6 +68,7 @@ class ImageLocality(ScorePlugin, NodePlugin):
     """Adds up the images that a node has; 23 MiB and less are nothing, 1000 MiB a container are all."""
 
     name: ClassVar[str] = "ImageLocality"
+    reads_amounts: ClassVar[bool] = False
     events: ClassVar[frozenset[ClusterEvent]] = frozenset()
     reads_images: ClassVar[bool] = True
     score_locality: ClassVar[Locality] = "node"

@@ -17,6 +17,7 @@ class NodeUnschedulable(FilterPlugin):
     """Refuses cordoned nodes unless the pod tolerates the taint that goes with it."""
 
     name: ClassVar[str] = "NodeUnschedulable"
+    reads_amounts: ClassVar[bool] = False
     events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT))
     filter_locality: ClassVar[Locality] = "node"
 
@@ -44,6 +45,7 @@ class NodeName(FilterPlugin):
     """Only the node that ``spec.nodeName`` names."""
 
     name: ClassVar[str] = "NodeName"
+    reads_amounts: ClassVar[bool] = False
     events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.NODE_ADD,))
     filter_locality: ClassVar[Locality] = "node"
 

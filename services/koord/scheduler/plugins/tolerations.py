@@ -45,6 +45,7 @@ class TaintToleration(FilterPlugin, ScorePlugin):
     """Filter: no untolerated NoSchedule or NoExecute taint. Score: few untolerated PreferNoSchedule ones."""
 
     name: ClassVar[str] = "TaintToleration"
+    reads_amounts: ClassVar[bool] = False
     events: ClassVar[frozenset[ClusterEvent]] = frozenset((ClusterEvent.NODE_ADD, ClusterEvent.NODE_TAINT))
     filter_locality: ClassVar[Locality] = "node"
     score_locality: ClassVar[Locality] = "node"

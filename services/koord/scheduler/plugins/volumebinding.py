@@ -53,6 +53,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin, PreBindPlugin,
     """
 
     name: ClassVar[str] = "VolumeBinding"
+    reads_amounts: ClassVar[bool] = False
     events: ClassVar[frozenset[ClusterEvent]] = frozenset(
         (
             ClusterEvent.NODE_ADD,

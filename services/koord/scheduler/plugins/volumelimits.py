@@ -65,6 +65,7 @@ class NodeVolumeLimits(FilterPlugin, NodePlugin, AssignPlugin, WatchPlugin):
     nothing has to be looked ahead."""
 
     name: ClassVar[str] = "NodeVolumeLimits"
+    reads_amounts: ClassVar[bool] = False
     between_pods: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
     events: ClassVar[frozenset[ClusterEvent]] = frozenset(

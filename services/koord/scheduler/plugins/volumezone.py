@@ -36,6 +36,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, WatchPlugin):
     """Terms of the filter are the zones of the pod's volumes."""
 
     name: ClassVar[str] = "VolumeZone"
+    reads_amounts: ClassVar[bool] = False
     events: ClassVar[frozenset[ClusterEvent]] = frozenset(
         (
             ClusterEvent.NODE_ADD,

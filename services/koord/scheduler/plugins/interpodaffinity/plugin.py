@@ -49,6 +49,7 @@ class InterPodAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin, PodBooks):
     """Filters by required terms, the class's own and those of pods that run; rates by preferred ones."""
 
     name: ClassVar[str] = "InterPodAffinity"
+    reads_amounts: ClassVar[bool] = False
     between_pods: ClassVar[bool] = True
     events: ClassVar[frozenset[ClusterEvent]] = frozenset(
         (

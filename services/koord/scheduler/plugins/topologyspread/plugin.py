@@ -55,6 +55,7 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, ScorePlugin, PodBooks):
     """Filters by hard constraints, rates by soft ones."""
 
     name: ClassVar[str] = "PodTopologySpread"
+    reads_amounts: ClassVar[bool] = False
     between_pods: ClassVar[bool] = True
     events: ClassVar[frozenset[ClusterEvent]] = frozenset(
         (
