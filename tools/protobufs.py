@@ -20,6 +20,7 @@ PACKAGES = (
     "batch/v1",
     "policy/v1",
     "rbac/v1",
+    "resource/v1",
     "networking/v1",
     "autoscaling/v1",
     "autoscaling/v2",
@@ -35,6 +36,7 @@ PACKAGES = (
 GROUPS = {
     "core": "",
     "rbac": "rbac.authorization.k8s.io",
+    "resource": "resource.k8s.io",
     "networking": "networking.k8s.io",
     "scheduling": "scheduling.k8s.io",
     "storage": "storage.k8s.io",

@@ -32,6 +32,7 @@ GROUPS = (
     "apis/node.k8s.io/v1",
     "apis/policy/v1",
     "apis/rbac.authorization.k8s.io/v1",
+    "apis/resource.k8s.io/v1",
     "apis/scheduling.k8s.io/v1",
     "apis/storage.k8s.io/v1",
 )

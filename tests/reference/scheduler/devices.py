@@ -66,8 +66,8 @@ def allowed(claims: Sequence[Object], got: Sequence[Got], counter: int) -> bool:
             same = one.thing[:3] == other.thing[:3]
             if same and (not one.admin or one.claim == other.claim):
                 return False
-    free = counter - sum(one.thing.takes for one in got)
-    if free < 0:
+    taken = sum(one.thing.takes for one in got)
+    if taken and taken > counter:
         return False
     for claim, body in enumerate(claims):
         if sum(one.claim == claim for one in got) > 32:

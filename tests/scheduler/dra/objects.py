@@ -29,7 +29,7 @@ def device_class(name: str = "gpu", *selectors: str, config: Sequence[Object] = 
 
 
 def device(name: str, *, memory: str = "40Gi", taints: Sequence[Object] = (), **attributes: Any) -> Object:
-    """Attributes by keyword: a text, a number, a truth, or as it stands in JSON; ``domain__name`` is ``domain/name``."""
+    """Attributes by keyword: a text, a number, a truth, or as in JSON; ``domain__name`` is ``domain/name``."""
     kinds = {str: "string", bool: "bool", int: "int"}
     made = {
         key.replace("__", "/").replace("_", "."): value if isinstance(value, dict) else {kinds[type(value)]: value}

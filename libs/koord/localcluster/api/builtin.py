@@ -60,6 +60,7 @@ EVENTS = Resource("", "v1", "events", "Event", short_names=("ev",), fields=_EVEN
 PRIORITY_CLASSES = Resource(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False, short_names=("pc",)
 )
+RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", status=True)
 CRDS = Resource(
     "apiextensions.k8s.io",
     "v1",
@@ -232,6 +233,18 @@ def builtin_resources() -> list[Resource]:
         Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
         Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
         Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
+        Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False, generation=True),
+        RESOURCE_CLAIMS,
+        Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
+        Resource(
+            "resource.k8s.io",
+            "v1",
+            "resourceslices",
+            "ResourceSlice",
+            namespaced=False,
+            generation=True,
+            fields=_fields("spec.nodeName", "spec.driver", "spec.pool.name"),
+        ),
         PRIORITY_CLASSES,
         Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False),
         Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False),

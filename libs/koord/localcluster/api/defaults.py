@@ -15,6 +15,11 @@ from koord.localcluster.api.admission.definitions import (
     default_configuration,
 )
 from koord.localcluster.api.admission.policydefinitions import default_binding, default_policy
+from koord.localcluster.api.devicerules import (
+    default_device_claim,
+    default_device_claim_template,
+    default_device_slice,
+)
 from koord.localcluster.api.poddefaults import default_claim_spec, default_pod, default_pod_spec
 from koord.localcluster.api.validation import canonical_amounts
 from koord.localcluster.clusterapi import Object
@@ -289,6 +294,9 @@ DEFAULTS: dict[str, Defaulter] = {
     "rolebindings.rbac.authorization.k8s.io": _default_role_binding,
     "clusterrolebindings.rbac.authorization.k8s.io": _default_role_binding,
     "priorityclasses.scheduling.k8s.io": _default_priority_class,
+    "resourceclaims.resource.k8s.io": default_device_claim,
+    "resourceclaimtemplates.resource.k8s.io": default_device_claim_template,
+    "resourceslices.resource.k8s.io": default_device_slice,
     MUTATING: lambda configuration: default_configuration(configuration, mutating=True),
     VALIDATING: lambda configuration: default_configuration(configuration, mutating=False),
     POLICIES: default_policy,
@@ -302,6 +310,7 @@ FIRST_STATUS: dict[str, Callable[[], Any]] = {
     "replicationcontrollers": lambda: {"replicas": 0},
     "resourcequotas": dict,
     "jobs.batch": dict,
+    "resourceclaims.resource.k8s.io": dict,
     "cronjobs.batch": dict,
     "deployments.apps": dict,
     "replicasets.apps": lambda: {"replicas": 0},

@@ -45,6 +45,16 @@ def _claim_amount(claim: Object) -> Any:
     return (at(claim, "status", "capacity", "storage") or "") if at(claim, "spec", "volumeName") else ""
 
 
+def _device_claim_state(claim: Object) -> str:
+    deleted = claim["metadata"].get("deletionTimestamp") is not None
+    states = ["deleted"] if deleted else []
+    if at(claim, "status", "allocation") is None:
+        states += [] if deleted else ["pending"]
+    else:
+        states += ["allocated", "reserved"] if at(claim, "status", "reservedFor") else ["allocated"]
+    return ",".join(states)
+
+
 def _volume_claim(volume: Object) -> str:
     claim = at(volume, "spec", "claimRef")
     return f"{claim.get('namespace')}/{claim.get('name')}" if claim else ""
@@ -173,6 +183,13 @@ OTHER_COLUMNS: dict[str, tuple[Column, ...]] = {
         field("Reason", "status", "reason"),
         AGE,
         field("VolumeMode", "spec", "volumeMode", priority=1, empty="<unset>"),
+    ),
+    "resourceclaims.resource.k8s.io": (Column("State", "string", _device_claim_state), AGE),
+    "resourceslices.resource.k8s.io": (
+        field("Node", "spec", "nodeName"),
+        field("Driver", "spec", "driver"),
+        field("Pool", "spec", "pool", "name"),
+        AGE,
     ),
     "storageclasses.storage.k8s.io": (
         field("Provisioner", "provisioner"),

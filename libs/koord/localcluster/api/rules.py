@@ -13,6 +13,13 @@ from koord.localcluster.api.admission.policydefinitions import validate_binding,
 from koord.localcluster.api.admission.rules import validate_mutating, validate_validating
 from koord.localcluster.api.budgetrules import validate_budget
 from koord.localcluster.api.crdrules import validate_crd
+from koord.localcluster.api.devicerules import (
+    device_claim_change,
+    device_slice_change,
+    validate_device_claim,
+    validate_device_class,
+    validate_device_slice,
+)
 from koord.localcluster.api.errors import Cause, forbidden_value, invalid_value, required
 from koord.localcluster.api.kindrules import (
     validate_claim,
@@ -157,6 +164,10 @@ VALIDATORS: dict[str, Validator] = {
     "networkpolicies.networking.k8s.io": validate_network_policy,
     "poddisruptionbudgets.policy": validate_budget,
     "priorityclasses.scheduling.k8s.io": _validate_priority_class,
+    "deviceclasses.resource.k8s.io": validate_device_class,
+    "resourceclaims.resource.k8s.io": validate_device_claim,
+    "resourceclaimtemplates.resource.k8s.io": validate_device_claim,
+    "resourceslices.resource.k8s.io": validate_device_slice,
     "customresourcedefinitions.apiextensions.k8s.io": validate_crd,
     webhooks.MUTATING: validate_mutating,
     webhooks.VALIDATING: validate_validating,
@@ -186,6 +197,10 @@ CHANGE_VALIDATORS: dict[str, ChangeValidator] = {
     "networkpolicies.networking.k8s.io": lambda new, old: validate_network_policy(new),
     "poddisruptionbudgets.policy": lambda new, old: validate_budget(new),
     "priorityclasses.scheduling.k8s.io": _priority_class_change,
+    "deviceclasses.resource.k8s.io": lambda new, old: validate_device_class(new),
+    "resourceclaims.resource.k8s.io": device_claim_change,
+    "resourceclaimtemplates.resource.k8s.io": device_claim_change,
+    "resourceslices.resource.k8s.io": device_slice_change,
     "customresourcedefinitions.apiextensions.k8s.io": lambda new, old: validate_crd(new),
     webhooks.MUTATING: lambda new, old: validate_mutating(new),
     webhooks.VALIDATING: lambda new, old: validate_validating(new),

@@ -118,10 +118,6 @@ class DeviceBook:
         self.clock += 1
         self._hold(key)
 
-    def promised(self, pod: str) -> tuple[str, ...]:
-        """The claims that are promised to a pod."""
-        return tuple(self._of_pod.get(pod, ()))
-
     def take_back(self, pod: str) -> None:
         """The pod does not use its claims after all, or the API shows that it does."""
         for key in self._of_pod.pop(pod, ()):

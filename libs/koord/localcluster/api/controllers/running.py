@@ -7,6 +7,7 @@ from koord.localcluster.api.cluster import Cluster
 from koord.localcluster.api.controllers.collector import GarbageCollector
 from koord.localcluster.api.controllers.definitions import DefinitionController
 from koord.localcluster.api.controllers.deployments import DeploymentController
+from koord.localcluster.api.controllers.deviceclaims import DeviceClaimController
 from koord.localcluster.api.controllers.disruption import DisruptionController
 from koord.localcluster.api.controllers.namespaces import NamespaceController
 from koord.localcluster.api.controllers.replicas import ReplicaSetController
@@ -14,7 +15,8 @@ from koord.localcluster.api.inprocess import InProcessApi
 
 
 class Controllers:
-    """Garbage collector, namespaces, definitions, disruption budgets, ReplicaSets and Deployments of one cluster.
+    """Garbage collector, namespaces, definitions, disruption budgets, ReplicaSets, Deployments and claims on devices of
+    one cluster.
 
     `start` on the running loop; or, without one, `listen` and `settle`.
     """
@@ -27,6 +29,7 @@ class Controllers:
         self.disruption = DisruptionController(cluster, api)
         self.replica_sets = ReplicaSetController(cluster, api)
         self.deployments = DeploymentController(cluster, api)
+        self.device_claims = DeviceClaimController(cluster, api)
         self._all = (
             self.collector,
             self.namespaces,
@@ -34,6 +37,7 @@ class Controllers:
             self.disruption,
             self.replica_sets,
             self.deployments,
+            self.device_claims,
         )
         self._tasks: list[asyncio.Task[Any]] = []
         self._store = cluster.store

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 NOT_HERE = "resourceclaim not available on the node"
 IN_USE = "resourceclaim in use"
 NOTHING_TO_RELEASE = "no new claims to deallocate"
+CHANGED = "resource claim {} was changed while it was allocated"
 RELEASED = "deallocation of ResourceClaim completed"
 
 
@@ -255,25 +256,30 @@ class DynamicResources(
 
     def prebind(self, pod: PodRef, node: str) -> PreBind | str | None:
         """Write what claims were promised; what another pod's flight is writing is waited for."""
-        book = self._book
-        keys = book.promised(pod.uid)
+        uses, book = uses_of(pod.namespace, pod.claims), self._book
+        keys: list[str] = []
+        for key in () if uses is None else uses.keys:
+            claim, promise = book.claims.get(key), book.promises.get(key)
+            if claim is None:
+                return _gone(key)
+            if not self._reaches(claim, node):
+                return f"{NOT_HERE}: {key}"
+            if serves(claim, pod.uid):
+                continue
+            if promise is None or pod.uid not in promise.pods:
+                return CHANGED.format(key)
+            if promise.allocation is None and claim.status.allocation is None:
+                return f"resource claim {key} has no devices any more"
+            keys.append(key)
         if not keys:
             return None
         writes: list[Write] = []
-        for key in keys:
-            claim, promise = book.claims.get(key), book.promises[key]
-            if claim is None or claim.metadata.uid != promise.uid:
-                return _gone(key)
-            if promise.allocation is None and claim.status.allocation is None:
-                return f"resource claim {key} has no devices any more"
-            if not self._reaches(claim, node):
-                return f"{NOT_HERE}: {key}"
         for key in keys:
             claim, promise = book.claims[key], book.promises[key]
             # A write that was begun for other pods and is in doubt is made again, for this one.
             if not promise.begun or (promise.stage is Stage.WRITING and pod.uid not in promise.covered):
                 writes.append(begin(claim, promise))
-        self._waiting[pod.uid] = (node, keys)
+        self._waiting[pod.uid] = (node, tuple(keys))
         return PreBind(tuple(writes), self._timeout_s)
 
     def prebound(self, uid: str) -> bool | str | PreBind:
@@ -291,7 +297,7 @@ class DynamicResources(
                     return f"{NOT_HERE}: {key}"
                 continue
             if promise is None:
-                return f"resource claim {key} was changed while it was allocated"
+                return CHANGED.format(key)
             waits = True
             if promise.stage is Stage.MARKING and claim.metadata.resource_version != promise.seen:
                 writes.append(begin(claim, promise))
