@@ -86,8 +86,10 @@ class Story:
             on_gated=lambda key, now: None,
             on_let_go=lambda key, uid: None,
             on_deleting=lambda view: self.deleting.append(view.key),
+            on_remark=lambda view, text: self.remarks.append((view.key, text)),
             clock=lambda: 1000.0 + self.now,
         )
+        self.remarks: list[tuple[str, str]] = []
         self.now = 0.0
         self.pods: dict[int, PodView] = {}
         self.nodes: dict[str, NodeView] = {}
@@ -433,3 +435,30 @@ def test_a_plugin_that_fails_as_pods_come_holds_them_and_the_world_goes_on(monke
     assert unit is not None
     assert (unit.state, unit.message) == ("gated", 'running "Recorder" PreEnqueue plugin: RuntimeError: no more')
     assert errors == ['running "Recorder" label_keys plugin: RuntimeError: no more']
+
+
+def test_what_a_pod_says_in_vain_is_told_when_it_comes_and_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story()
+    key = "scheduling.koordinator.sh/resource-spec"
+
+    def says(policy: str) -> dict[str, Any]:
+        return {"annotations": {key: json.dumps({"preferredCPUBindPolicy": policy})}}
+
+    first = shown(story, meta=says("Sideways"))
+    [(pod, text)] = story.remarks
+    assert pod == "d/p"
+    assert text.startswith(f"{key}: preferredCPUBindPolicy must be one of")
+    second = shown(story, first, meta=says("Sideways") | {"labels": {"a": "b"}})
+    assert len(story.remarks) == 1
+    third = shown(story, second, meta=says("FullPCPUs"))
+    assert len(story.remarks) == 1
+    numa = next(one for one in story.bed.profile.plugins if one.name == "NodeNUMAResource")
+
+    def broken(*_: object) -> Any:
+        raise RuntimeError("no more")
+
+    monkeypatch.setattr(numa, "remarks", broken)
+    shown(story, third, meta=says("Downwards"))
+    assert [str(error) for error in story.bed.engine.errors] == [
+        'running "NodeNUMAResource" remarks plugin: RuntimeError: no more'
+    ]

@@ -39,6 +39,10 @@ class Telling:
         """What a pod says of its gang is not valid."""
         self._notices.warn(_target(view), "Pod", "InvalidGang", message)
 
+    def remark(self, view: PodView, message: str) -> None:
+        """Something that a pod says means nothing."""
+        self._notices.warn(_target(view), "Pod", "InvalidAnnotation", message)
+
 
 def _target(view: PodView) -> ObjectRef:
     meta = view.metadata

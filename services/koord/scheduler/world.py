@@ -17,7 +17,7 @@ from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.scheduler.catalogue import Catalogue
 from koord.scheduler.engine.cluster import NodeChange
 from koord.scheduler.engine.placement import Engine, PodInfo
-from koord.scheduler.framework.contract import AssignedPod, PodRef
+from koord.scheduler.framework.contract import AssignedPod, PluginError, PodRef
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.framework.happenings import Happenings
 from koord.scheduler.gang.book import GangBook
@@ -38,14 +38,15 @@ _NODE_EVENTS = (
 )
 
 
-def _ignored(pod: PodView) -> None:
+def _ignored(pod: PodView, text: str = "") -> None:
     """Nobody wants to know."""
 
 
 class World:
     """Applies changes. What it cannot do itself it tells: ``on_bound(pod)``, ``on_ended(uid)``, ``on_invalid``,
-    ``on_deleting`` (a pod that was to be placed is), ``on_gated(unit key, now)`` and ``on_let_go(unit key, uid)`` of
-    gangs. ``clock`` tells the time of day, for pods whose condition does not say since when they have their node."""
+    ``on_deleting`` (a pod that was to be placed is), ``on_remark`` (what of a pod is passed over), ``on_gated(unit key,
+    now)`` and ``on_let_go(unit key, uid)`` of gangs. ``clock`` tells the time of day, for pods whose condition does not
+    say since when they have their node."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class World:
         on_gated: Callable[[str, float], None],
         on_let_go: Callable[[str, str], None],
         on_deleting: Callable[[PodView], None] = _ignored,
+        on_remark: Callable[[PodView, str], None] = _ignored,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.engine = engine
@@ -87,6 +89,8 @@ class World:
         self._on_invalid = on_invalid
         self._on_gang_problem = on_gang_problem
         self._on_deleting = on_deleting
+        self._on_remark = on_remark
+        self._remarking = {plugin.name: plugin for profile in engine.profiles for plugin in profile.remarking}.values()
         self._clock = clock
 
     @property
@@ -136,6 +140,8 @@ class World:
         waits = not (new.spec.node_name or new.terminal or new.metadata.deletion_timestamp is not None)
         if not node or not waits:
             self._forsake(uid)
+        elif uid in self.engine.cluster.pods and not self.engine.nominated.node_of(uid):
+            return  # its room is taken already; it says so while something is made for it
         elif old is None or old.status.nominated_node_name != node or differs(old, new):
             try:
                 self.engine.nominated.set(self.catalogue.assigned(new, node), foreign=not self.ours(new))
@@ -240,6 +246,8 @@ class World:
             return
         self.invalid.pop(uid, None)
         self.pending[uid] = pod
+        if pod.ref.annotations and (before is None or before.ref.annotations != pod.ref.annotations):
+            self._remark(new, pod.ref)
         if before is None and self.waiting.in_gang(pod):
             known = self.book.of(uid) is not None
             gang = self.book.add(pod.ref, bound=False)
@@ -247,6 +255,14 @@ class World:
                 for problem in gang.ref.problems:
                     self._on_gang_problem(new, problem)
         self.enqueue(pod, now, "PodAdd" if before is None else ClusterEvent.POD_UPDATE.value)
+
+    def _remark(self, new: PodView, pod: PodRef) -> None:
+        for plugin in self._remarking:
+            try:
+                for text in plugin.remarks(pod):
+                    self._on_remark(new, text)
+            except Exception as error:
+                self.engine.errors.append(PluginError(plugin.name, "remarks", error))
 
     def _renew(self, new: PodView) -> None:
         """A planned pod changed: should it come back, it comes back as it is now."""

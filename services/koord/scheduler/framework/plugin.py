@@ -7,7 +7,7 @@ from typing import ClassVar
 from koord.kube.pods import PodSpec
 from koord.scheduler.engine.cluster import Cluster, RowColumn
 from koord.scheduler.framework.events import ALL_EVENTS, ClusterEvent
-from koord.scheduler.framework.subjects import Template, Terms
+from koord.scheduler.framework.subjects import PodRef, Template, Terms
 
 
 class Plugin(abc.ABC):
@@ -46,6 +46,11 @@ class Plugin(abc.ABC):
         pod comes (not by a fixed amount) has locality ``cluster``.
         """
         return {}
+
+    def remarks(self, pod: PodRef) -> Iterable[str]:
+        """What a pod to place says that means nothing and is passed over: key, rule, text, and what is done instead.
+        Each is an Event ``InvalidAnnotation`` of the pod. Asked when the pod comes and when its annotations change."""
+        return ()
 
     def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
         """Whether an event of ``events`` may let a pod of this class pass, which this plugin rejected.

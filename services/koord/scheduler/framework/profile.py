@@ -13,10 +13,12 @@ from koord.scheduler.framework.contract import (
     PreEnqueuePlugin,
     PreferPlugin,
     PreFilterPlugin,
+    RefusedPlugin,
     ReservePlugin,
     ResizePlugin,
     ScorePlugin,
     TickPlugin,
+    TransformPlugin,
     WatchPlugin,
 )
 from koord.scheduler.framework.events import ALL_EVENTS, ClusterEvent
@@ -81,11 +83,14 @@ class Profile:
         self.epochs = tuple(plugin for plugin in self.plugins if _has_epoch(plugin))
         """Plugins whose terms for a template may be others later."""
         self.epochal = frozenset(self.epochs)
+        self.remarking = tuple(plugin for plugin in self.plugins if type(plugin).remarks is not Plugin.remarks)
         self.assigning = tuple(plugin for plugin in self.plugins if isinstance(plugin, AssignPlugin))
         self.noding = tuple(plugin for plugin in self.plugins if isinstance(plugin, NodePlugin))
         self.watching = tuple(plugin for plugin in self.plugins if isinstance(plugin, WatchPlugin))
         ways_out = [each for each in self.plugins if isinstance(each, PostFilterPlugin)]
         self.post_filters = self._at("postFilter", ways_out)
+        self.transforming = tuple(each for each in self.plugins if isinstance(each, TransformPlugin))
+        self.refused = tuple(each for each in self.plugins if isinstance(each, RefusedPlugin))
         self.planner = next((each for each in self.plugins if isinstance(each, PlanPlugin)), None)
         self.resizing: tuple[ResizePlugin, ...] = ()
         """Empty unless :meth:`allow_resizing`."""

@@ -97,6 +97,15 @@ class NodeNUMAResource(
         """Moves when nodes begin, or cease, to make demands of their own: terms of other pods depend on it."""
         return self.books.epoch
 
+    def remarks(self, pod: PodRef) -> Iterable[str]:
+        """Policies that nobody knows: they ask for nothing."""
+        if RESOURCE_SPEC not in pod.annotations:
+            return ()
+        try:
+            return resource_spec(pod.annotations).problems
+        except ValueError:
+            return ()  # told as a refusal
+
     def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
         """Whether the node that the event is about takes the pod now, as far as this plugin has a say."""
         name = ""
