@@ -11,6 +11,7 @@ from koord.scheduler.claiming import Planned
 from koord.scheduler.debugging import Debugging
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, Outcome, Placed, PodInfo
+from koord.scheduler.framework.contract import PluginError
 from koord.scheduler.gang.planner import GroupPlanning, member_order
 from koord.scheduler.jobs.asking import Asked, JobPlans, confined
 from koord.scheduler.jobs.inline import InlineJobs
@@ -249,6 +250,11 @@ class Planner:
             self._queue.reject(unit, rejecters, now, message, pending)
         for pod, diagnosis in failed:
             self._tell(pod, diagnosis)
+            for plugin in pod.class_.profile.refused:
+                try:
+                    plugin.refused(pod, diagnosis)
+                except Exception as error:
+                    self._engine.errors.append(PluginError(plugin.name, "AfterPostFilter", error))
 
     def _count(self, result: str, failed: list[tuple[PodInfo, Diagnosis]]) -> None:
         """Under the profile of the first: members of one unit are of one profile, but for the oddest gangs."""

@@ -7,6 +7,7 @@ import msgspec
 
 from koord.scheduler.engine.cluster import Cluster, RowColumn
 from koord.scheduler.engine.outlines import ASK, Asked, Outline, Outlines, ScoreStep, Watching, epoch_of
+from koord.scheduler.engine.transforming import transformed
 from koord.scheduler.engine.verdict import FilterStep, NodeMask
 from koord.scheduler.framework.contract import (
     Plugin,
@@ -197,7 +198,7 @@ class SchedulingClass:
     ``base``: the class of pods like these that may run anywhere; these may on one node only (:meth:`at`).
     """
 
-    __slots__ = ("__weakref__", "_at", "_by", "base", "key", "profile", "program", "template")
+    __slots__ = ("__weakref__", "_at", "_by", "_seen", "base", "key", "profile", "program", "template")
 
     def __init__(
         self,
@@ -212,6 +213,7 @@ class SchedulingClass:
         self.profile = profile
         self.base = base
         self._by = by
+        self._seen: Template | None = None
         self.program: Program | None = None
         self._at: WeakValueDictionary[str, SchedulingClass] | None = None
 
@@ -229,6 +231,14 @@ class SchedulingClass:
         """As :meth:`at`, but it is the plugin ``by`` that says so, for one attempt: it is not kept."""
         return SchedulingClass(self.key, msgspec.structs.replace(self.template, only=node), self.profile, self, by)
 
+    def seen(self) -> Template:
+        """The template as plugins see it. PluginError: one that changes it failed."""
+        if not self.profile.transforming:
+            return self.template
+        if self._seen is None:
+            self._seen = transformed(self.template, self.profile.transforming)
+        return self._seen
+
     def compiled(self, cluster: Cluster, verdicts: Outlines) -> Program:
         """The program, compiled if it is the first time, if resources that pods of the class ask for gained or lost
         their columns, or if a plugin with an epoch makes other terms. PluginError: a plugin failed on the template."""
@@ -241,9 +251,9 @@ class SchedulingClass:
         if program is not None and program.version == self.template.footprint.version:
             if not self.profile.epochs or program.epoch == (epoch := epoch_of(self.profile)):
                 return program
-            if program.holds(self.template, self.profile, cluster, verdicts):
+            if program.holds(self.seen(), self.profile, cluster, verdicts):
                 program.epoch = epoch
                 return program
         outline = None if program is None else program.outline
-        program = self.program = Program(self.template, self.profile, cluster, verdicts, outline)
+        program = self.program = Program(self.seen(), self.profile, cluster, verdicts, outline)
         return program

@@ -19,6 +19,19 @@ class PreEnqueuePlugin(Plugin):
         """Why the pod must wait, or None. Asked again on the pod's own updates and on the plugin's events."""
 
 
+class TransformPlugin(Plugin):
+    """Changes pods for all plugins of its profile, itself included, before any of them looks (BeforePreFilter)."""
+
+    @abc.abstractmethod
+    def transform(self, template: Template) -> Template:
+        """The template with another spec, labels or annotations (:func:`msgspec.structs.replace`), or as it is.
+
+        Asked once per class, in the order of the profile. Labels and annotations that it reads must be named in
+        ``pod_keys``. What pods of the class take of a node stays as it was, whatever becomes of the requests in the
+        spec; and pods that have a node are told as the API has them.
+        """
+
+
 class PreFilterPlugin(Plugin):
     """Judges a pod as a whole, once per attempt, before any node is looked at.
 

@@ -38,6 +38,7 @@ from koord.scheduler.framework.choosing import (
     PreferPlugin,
     PreFilterPlugin,
     ScorePlugin,
+    TransformPlugin,
     Without,
 )
 from koord.scheduler.framework.following import (
@@ -46,6 +47,7 @@ from koord.scheduler.framework.following import (
     PreBind,
     PreBindPlugin,
     Preempt,
+    RefusedPlugin,
     Release,
     ReservePlugin,
     StandBy,
@@ -100,6 +102,7 @@ __all__ = [
     "Preempt",
     "PreferPlugin",
     "Reason",
+    "RefusedPlugin",
     "Release",
     "ReservePlugin",
     "ResizePlugin",
@@ -108,6 +111,7 @@ __all__ = [
     "Template",
     "Terms",
     "TickPlugin",
+    "TransformPlugin",
     "Watch",
     "WatchPlugin",
     "Without",

@@ -134,6 +134,14 @@ class Release(msgspec.Struct, frozen=True):
     text: str
 
 
+class RefusedPlugin(Plugin):
+    """Hears of every pod that found no place (AfterPostFilter, and the original's error handlers)."""
+
+    @abc.abstractmethod
+    def refused(self, pod: "PodInfo", diagnosis: "Diagnosis") -> None:
+        """Told after everything else, PostFilter's text included; an error of the plugin is logged and counted."""
+
+
 class PostFilterPlugin(Plugin):
     """Looks for a way out when a pod fits nowhere. The plugins are asked in order until one has one."""
 
