@@ -11,7 +11,8 @@ Until the gateway has answered for all of it the pod does not preempt again.
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -25,6 +26,7 @@ from koord.ledger.model import LedgerUnavailable, Member
 from koord.ledger.nominations import NominateRequest, Victim
 from koord.scheduler import metrics
 from koord.scheduler.auditor.auditor import Auditor
+from koord.scheduler.engine.classes import SchedulingClass
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, Placed, PodInfo
 from koord.scheduler.framework.contract import AssignedPod, PluginError, PostFilterPlugin, Preempt, StandBy
@@ -53,6 +55,26 @@ class _Open(msgspec.Struct):
 
 def _nobody(uid: str, at_once: bool) -> None:
     """Nobody holds pods back."""
+
+
+class Say(Protocol):
+    """Somebody outside who has a say in who goes."""
+
+    def concerns(self, class_: SchedulingClass) -> bool:
+        """Whether it has, for pods of the class."""
+        ...
+
+    def verdict(self, pod: PodInfo, plugin: PostFilterPlugin, candidates: Sequence[Preempt]) -> Preempt | StandBy | str:
+        """The candidate to take, or why none is taken now."""
+        ...
+
+    def asking(self, uid: str) -> bool:
+        """Whether the pod has to wait for it."""
+        ...
+
+    def forget(self, uid: str) -> None:
+        """The pod is placed, or gone."""
+        ...
 
 
 class Preempting:
@@ -85,8 +107,9 @@ class Preempting:
         self._incarnation = incarnation
         self._scheduler = scheduler
         self._unavailable = unavailable
-        self._let_go = let_go
+        self.let_go = let_go
         self.audit: Auditor | None = None
+        self.outside: Say | None = None
         self._numbers = itertools.count(1)
         self._open: dict[str, _Open] = {}
         self._deletions: dict[str, tuple[str, str]] = {}
@@ -118,8 +141,16 @@ class Preempting:
         texts: list[str] = []
         stays = False
         for plugin in pod.class_.profile.post_filters:
+            asked = self.outside if self.outside is not None and self.outside.concerns(pod.class_) else None
             try:
-                found = plugin.post_filter(pod, self._engine, diagnosis)
+                if asked is None:
+                    found = plugin.post_filter(pod, self._engine, diagnosis)
+                else:
+                    several = plugin.candidates(pod, self._engine, diagnosis)
+                    if several is None or isinstance(several, StandBy | Release | str):
+                        found = several
+                    else:
+                        found = asked.verdict(pod, plugin, several)
             except Exception as error:
                 failed = error if isinstance(error, PluginError) else PluginError(plugin.name, "PostFilter", error)
                 return msgspec.structs.replace(diagnosis, message=str(failed), error=True)
@@ -160,7 +191,7 @@ class Preempting:
 
     def holds(self, uid: str) -> bool:
         """Whether victims of the pod's are still being asked to go."""
-        return uid in self._open
+        return uid in self._open or (self.outside is not None and self.outside.asking(uid))
 
     def expire(self, now: float) -> None:
         """Pods whose preemption was not answered in time are tried again. About every second."""
@@ -177,6 +208,8 @@ class Preempting:
         """The pod found its place, or went."""
         self._close(uid)
         self._going.pop(uid, None)
+        if self.outside is not None:
+            self.outside.forget(uid)
 
     async def _preempt(
         self, pod: PodInfo, plugin: PostFilterPlugin, found: Preempt, diagnosis: Diagnosis, now: float
@@ -267,7 +300,7 @@ class Preempting:
             self._deletions.pop(id_, None)
         entry.plugin.finished(uid)
         there = [victim for victim in entry.victims if self._engine.counted(victim) is not None]
-        self._let_go(uid, entry.failed or not there)
+        self.let_go(uid, entry.failed or not there)
 
     def _id(self, what: str) -> str:
         return f"{self._incarnation}-{what}-{next(self._numbers)}"

@@ -202,6 +202,7 @@ class SchedulerService:
                     self._engine,
                     self._driver,
                     self._binds,
+                    self._preempting,
                     self._publisher,
                     at_once=profiles.at_once,
                 )

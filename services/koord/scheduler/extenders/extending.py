@@ -13,10 +13,12 @@ from koord.scheduler.extenders.binder import ExtenderBinder
 from koord.scheduler.extenders.client import ExtenderClient
 from koord.scheduler.extenders.objects import Objects
 from koord.scheduler.extenders.stage import ExtenderStage
+from koord.scheduler.extenders.victims import ExtenderVictims
+from koord.scheduler.preempting import Preempting
 
 
 class Extending:
-    """Puts itself into ``driver`` and ``binds``. ConfigError: the TLS of an extender is of no use."""
+    """Puts itself into ``driver``, ``binds`` and ``preempting``. ConfigError: the TLS of an extender is of no use."""
 
     def __init__(
         self,
@@ -25,6 +27,7 @@ class Extending:
         engine: Engine,
         driver: Driver,
         binds: Binds,
+        preempting: Preempting,
         publisher: DecisionPublisher,
         *,
         at_once: int,
@@ -35,6 +38,10 @@ class Extending:
         self._stage = ExtenderStage(
             extenders, self._objects, engine, host.spans, host.log, kick=driver.kick, at_once=at_once
         )
+        self._victims = ExtenderVictims(
+            extenders, self._objects, engine, host.spans, host.log, let_go=preempting.let_go
+        )
+        preempting.outside = self._victims
         self._binder = ExtenderBinder(extenders, publisher, host.log, refused=binds.refused_outside, left=binds.publish)
         driver.stage = self._stage
         binds.outside = self._binder
@@ -51,5 +58,6 @@ class Extending:
         """Nobody is asked any more."""
         await self._stage.close()
         await self._binder.close()
+        await self._victims.close()
         await self._extenders.close()
         await self._objects.close()

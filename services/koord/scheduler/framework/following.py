@@ -4,7 +4,7 @@ What a pod is given there, what is written before it is bound, who has to go for
 """
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -159,3 +159,14 @@ class PostFilterPlugin(Plugin):
 
         May take milliseconds. May take pods off the engine's books to see, and must leave them as they were.
         """
+
+    def candidates(
+        self, pod: "PodInfo", engine: "Engine", diagnosis: "Diagnosis"
+    ) -> Sequence[Preempt] | StandBy | Release | str | None:
+        """As :meth:`post_filter`, with all nodes that it chooses from: asked where an extender has a say in it."""
+        found = self.post_filter(pod, engine, diagnosis)
+        return (found,) if isinstance(found, Preempt) else found
+
+    def revised(self, found: Preempt, victims: tuple[AssignedPod, ...]) -> Preempt:
+        """``found`` with the ``victims`` that an extender chose there, most important first."""
+        return msgspec.structs.replace(found, victims=victims)

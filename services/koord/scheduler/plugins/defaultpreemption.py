@@ -1,7 +1,7 @@
 """DefaultPreemption: pods of lower priority go where that lets a pod in. Spec 10 section 3.15; the search is in
 ``koord.scheduler.preemption``, what follows from it in ``koord.scheduler.preempting``."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from koord.kube.resources import POD_DISRUPTION_BUDGETS, Resource
@@ -9,6 +9,7 @@ from koord.scheduler.config.upstreamargs import DefaultPreemptionArgs
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, PodInfo
 from koord.scheduler.framework.contract import (
+    AssignedPod,
     PodRef,
     PostFilterPlugin,
     Preempt,
@@ -18,6 +19,7 @@ from koord.scheduler.framework.contract import (
     WatchPlugin,
 )
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.framework.following import Release
 from koord.scheduler.preemption.budgets import Budgets, BudgetView
 from koord.scheduler.preemption.search import NEVER, TERMINATING, Search
 
@@ -65,6 +67,35 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, WatchPlugin):
 
     def post_filter(self, pod: PodInfo, engine: Engine, diagnosis: Diagnosis) -> Preempt | StandBy | str | None:
         """The cheapest victims, or why there are none."""
+        found = self._searching(engine).find(pod)
+        if isinstance(found, str):
+            return StandBy(found) if found in (NEVER, TERMINATING) else found
+        return self._preempt(found.node, found.victims, found.violating)
+
+    def candidates(
+        self, pod: PodInfo, engine: Engine, diagnosis: Diagnosis
+    ) -> Sequence[Preempt] | StandBy | Release | str | None:
+        """About as many as the arguments say are enough, the cheapest first."""
+        found = self._searching(engine).find_all(pod)
+        if isinstance(found, str):
+            return StandBy(found) if found in (NEVER, TERMINATING) else found
+        return [self._preempt(each.node, each.victims, each.violating) for each in found]
+
+    def revised(self, found: Preempt, victims: tuple[AssignedPod, ...]) -> Preempt:
+        """With the budgets of these victims."""
+        beyond = zip(victims, self._budgets.violated(victims), strict=True)
+        violating = {victim.ref.uid for victim, no_room in beyond if no_room or victim.ref.uid in found.violating}
+        return self._preempt(found.node, victims, frozenset(violating))
+
+    def _preempt(self, node: str, victims: tuple[AssignedPod, ...], violating: frozenset[str]) -> Preempt:
+        budgets = {
+            victim.ref.uid: tuple(budget.key for budget in self._budgets.of(victim))
+            for victim in victims
+            if victim.ref.uid not in violating
+        }
+        return Preempt(node, victims, violating, budgets)
+
+    def _searching(self, engine: Engine) -> Search:
         if self._search is None or self._search[0] is not engine:
             search = Search(
                 engine,
@@ -73,12 +104,4 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, WatchPlugin):
                 absolute=self._args.min_candidate_nodes_absolute,
             )
             self._search = (engine, search)
-        found = self._search[1].find(pod)
-        if isinstance(found, str):
-            return StandBy(found) if found in (NEVER, TERMINATING) else found
-        budgets = {
-            victim.ref.uid: tuple(budget.key for budget in self._budgets.of(victim))
-            for victim in found.victims
-            if victim.ref.uid not in found.violating
-        }
-        return Preempt(found.node, found.victims, found.violating, budgets)
+        return self._search[1]

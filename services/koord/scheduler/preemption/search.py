@@ -26,7 +26,7 @@ from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import AssignedPod
 from koord.scheduler.preemption.attempt import HELPLESS, NO_VICTIMS, Attempt, Step, Trial
 from koord.scheduler.preemption.budgets import Budgets
-from koord.scheduler.preemption.candidates import Candidate, cheapest, costs, wanted
+from koord.scheduler.preemption.candidates import Candidate, cheapest, cost, costs, wanted
 from koord.scheduler.preemption.standing import Standing
 
 PREFIX = "preemption: "
@@ -98,6 +98,15 @@ class Search:
             self._hopeless[key] = (program, self._position(), found)
         return found
 
+    def find_all(self, pod: PodInfo) -> list[Candidate] | str:
+        """As :meth:`find`, with all candidates that were looked at, the cheapest first."""
+        if pod.class_.template.spec.preemption_policy == "Never":
+            return NEVER
+        program = pod.class_.compiled(self._engine.cluster, self._engine.verdicts)
+        every: list[Candidate] = []
+        found = self._find(pod, program, every)
+        return found if isinstance(found, str) else sorted(every, key=cost)
+
     def _position(self) -> tuple[int, ...]:
         cluster, books = self._engine.cluster, self._engine
         return (
@@ -108,7 +117,7 @@ class Search:
             self._budgets.version,
         )
 
-    def _find(self, pod: PodInfo, program: Program) -> Candidate | str:
+    def _find(self, pod: PodInfo, program: Program, every: list[Candidate] | None = None) -> Candidate | str:
         blocked = self._engine.prefiltered(program) is not None
         if blocked and (hopeless := self._blocked(program)) is not None:
             return hopeless
@@ -127,7 +136,7 @@ class Search:
         change = gain - attempt.rivals_take(rows)
         victims = self._standing.counts(pod.priority, rows, gain) > 0
         fits = victims & attempt.passes(attempt.by_amounts, window_with(self._engine.cluster, rows, change))
-        best = self._best(attempt, rows[fits], pod.priority, enough)
+        best = self._best(attempt, rows[fits], pod.priority, enough, every)
         if best is not None:
             return best
         return self._message(attempt.texts(rows, fits, change, victims, self._lower(pod.priority)), len(rows))
@@ -167,8 +176,11 @@ class Search:
             return False
         return any(pod.terminating and pod.priority < priority for pod in self._engine.pods_on(node))
 
-    def _best(self, attempt: Attempt, rows: Ints, priority: int, enough: int) -> Candidate | None:
-        """The cheapest of about ``enough`` candidates among ``rows``, looked for in their order."""
+    def _best(
+        self, attempt: Attempt, rows: Ints, priority: int, enough: int, every: list[Candidate] | None
+    ) -> Candidate | None:
+        """The cheapest of about ``enough`` candidates among ``rows``, looked for in their order; ``every`` one is added
+        there."""
         found: list[Candidate] = []
         count, sound, start, wide = 0, False, 0, 1
         while start < len(rows) and (count < enough or not sound):
@@ -179,7 +191,7 @@ class Search:
             start += len(some)
             at_once, asked = attempt.at_once(some)
             if at_once.any():
-                candidates, one, unbroken = self._judged(attempt, some[at_once], priority, asked)
+                candidates, one, unbroken = self._judged(attempt, some[at_once], priority, asked, every)
                 count += candidates
                 sound = sound or unbroken
                 found += [] if one is None else [one]
@@ -189,6 +201,8 @@ class Search:
                     count += 1
                     sound = sound or not one.violating
                     found.append(one)
+                    if every is not None:
+                        every.append(one)
             if at_once.all() and count == before:
                 wide = min(2 * wide, _WIDEST)  # nearly all rows are asked in vain: more of them at a time
         return cheapest(found) if found else None
@@ -196,7 +210,7 @@ class Search:
     # All rows at once -----------------------------------------------------------------------------------------------
 
     def _judged(
-        self, attempt: Attempt, rows: Ints, priority: int, asked: Sequence[Step]
+        self, attempt: Attempt, rows: Ints, priority: int, asked: Sequence[Step], every: list[Candidate] | None
     ) -> tuple[int, Candidate | None, bool]:
         """Of ``rows``, where amounts and ``asked`` decide: how many are candidates, the cheapest, whether any breaks no
         budget."""
@@ -255,12 +269,17 @@ class Search:
         starts: Floats = np.zeros((count, depth))
         starts[at_row, at] = np.concatenate([p.starts[begin:] for p, begin in zip(on, first, strict=True)])
         ranked = able[costs(gone[able], priorities[able], starts[able], beyond[able])]
-        best = int(ranked[0])
-        pods, begin = on[best], first[best]
-        order = orders.get(best, list(range(int(lengths[best]))))
-        indices = {order[level] for level in np.flatnonzero(gone[best]).tolist()}
-        flags = self._budgets.violated(pods.pods[begin:])
-        one = _candidate(cluster.index.name(int(rows[best])), pods.pods[begin:], flags, indices)
+
+        def candidate(index: int) -> Candidate | None:
+            pods, begin = on[index], first[index]
+            order = orders.get(index, list(range(int(lengths[index]))))
+            indices = {order[level] for level in np.flatnonzero(gone[index]).tolist()}
+            flags = self._budgets.violated(pods.pods[begin:])
+            return _candidate(cluster.index.name(int(rows[index])), pods.pods[begin:], flags, indices)
+
+        one = candidate(int(ranked[0]))
+        if every is not None:
+            every += [made for index in ranked.tolist() if (made := candidate(index)) is not None]
         return len(able), one, bool((~(gone & beyond)[able].any(axis=1)).any())
 
     # One row for real -----------------------------------------------------------------------------------------------
