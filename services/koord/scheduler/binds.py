@@ -66,9 +66,10 @@ class Binds:
         on_gang: Callable[[GangEvent, str, str], None],
         on_unavailable: Callable[[str], None],
         monitor: Monitor,
+        expectation: bool = False,
     ) -> None:
         self.flights = Flights()
-        self._prebinding = Prebinding(self.flights, publisher, log)
+        self._prebinding = Prebinding(self.flights, publisher, log, expectation=expectation)
         self._world = world
         self._queue = queue
         self._claims = claims

@@ -15,6 +15,8 @@ _KNOWN: dict[str, Gate] = {gate.name: gate for gate in GATES}
 
 INLINE_BATCH = "EnableInlineBatchSchedule"
 RESIZE_POD = "ResizePod"
+EXPECTATION = "NominatedNodeNameForExpectation"
+ONLY_BESIDE = "SkipFilterWithNominatedPods"
 _TRANSFORMERS = {
     "ReplaceResourcesTransformer": "replace_resources",
     "PriorityTransformer": "priority",
@@ -37,6 +39,16 @@ class Gates(msgspec.Struct, frozen=True):
     def resize_pod(self) -> bool:
         """Whether plugins may change what a pod takes on its node."""
         return RESIZE_POD in self.on
+
+    @property
+    def expectation(self) -> bool:
+        """Whether pods that wait before their binding say where they will be."""
+        return EXPECTATION in self.on
+
+    @property
+    def only_beside(self) -> bool:
+        """Whether a pod need not fit without the pods that are nominated to a node."""
+        return ONLY_BESIDE in self.on
 
     def transformers(self, settings: PodGates) -> PodGates:
         """The optional transformers that the settings, or a gate, turn on."""

@@ -3,10 +3,15 @@
 A flight whose pods have nothing to wait for goes at once. The others stay held, as those of a gang that waits for
 members; their leases are renewed as long as this replica lives. When all is there they are published, when something
 fails their room goes back.
+
+While pods wait so, ``status.nominatedNodeName`` says where they will be (upstream's NominatedNodeNameForExpectation):
+whoever adds nodes sees that this one is not needed for others, and a scheduler that takes over tries that node first.
+Pods that need not wait are bound at once and nothing is written for them: the ledger has their room.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
@@ -14,6 +19,7 @@ from koord.bus.decisions import DecisionPublisher
 from koord.bus.errors import BusError
 from koord.contracts.decisions import ObjectRef, Patch
 from koord.contracts.results import Result
+from koord.kube.resources import PODS
 from koord.scheduler.flights import Flight, Flights, open_members
 from koord.scheduler.framework.contract import PluginError, PreBind, PreBindPlugin, Write
 from koord.scheduler.framework.profile import Profile
@@ -34,15 +40,19 @@ class _Entry(msgspec.Struct, eq=False):
     culprit: str
     failure: str = ""
     written: int = 0
+    expected: frozenset[str] = frozenset()
 
 
 class Prebinding:
     """``ready`` is asked before a flight is published; ``look`` tells flights that became ready, or failed."""
 
-    def __init__(self, flights: Flights, publisher: DecisionPublisher, log: Logger) -> None:
+    def __init__(
+        self, flights: Flights, publisher: DecisionPublisher, log: Logger, *, expectation: bool = False
+    ) -> None:
         self._flights = flights
         self._publisher = publisher
         self._log = log
+        self._expectation = expectation
         self._entries: dict[str, _Entry] = {}
         self._of_decision: dict[str, _Entry] = {}
         self._done: set[str] = set()
@@ -90,6 +100,7 @@ class Prebinding:
         entry = _Entry(flight, waiting, {}, deadline, now, culprit, failure)
         self._entries[flight.claim] = entry
         if not failure:
+            self._expect(entry, {uid for _, uid in waiting})
             self._write(entry, writes)
             self._publish(entry, now)
         return False
@@ -115,6 +126,8 @@ class Prebinding:
             self._drop(entry)
             if not failure:
                 self._done.add(claim)
+            else:
+                self._expect(entry, entry.expected, ended=True)
             yield entry.flight, failure
 
     def on_result(self, result: Result) -> bool:
@@ -126,6 +139,26 @@ class Prebinding:
         if result.outcome != "done" and not entry.failure:
             entry.failure = _text(entry.culprit, f"{result.outcome}: {result.reason}")
         return True
+
+    def _expect(self, entry: _Entry, uids: Collection[str], *, ended: bool = False) -> None:
+        """Say where pods will be, or (``ended``) that they will not. Nothing waits for it or fails by it."""
+        if not self._expectation:
+            return
+        for pod, placed in open_members(entry.flight):
+            if pod.uid not in uids:
+                continue
+            body = json.dumps({"status": {"nominatedNodeName": None if ended else placed.node}}).encode()
+            target = ObjectRef(PODS.token, pod.ref.namespace, pod.ref.name, pod.uid)
+            what = "unexpected" if ended else "expected"
+            decision = Patch(f"{entry.flight.claim}-{what}-{pod.uid}", target, body, subresource="status")
+            try:
+                future = self._publisher.send(decision, entry.flight.trace)
+            except BusError as error:
+                self._log.warning("where a pod will be is not told", pod=pod.uid, error=str(error))
+            else:
+                future.add_done_callback(_heard)
+        if not ended:
+            entry.expected = frozenset(uids)
 
     def _write(self, entry: _Entry, writes: Iterable[Write]) -> None:
         for write in writes:
@@ -191,6 +224,12 @@ def patch_of(id_: str, write: Write) -> Patch:
     """The decision that asks for a write of a plugin."""
     target = ObjectRef(write.resource.token, write.namespace, write.name, write.uid, write.resource_version)
     return Patch(id_, target, write.body, subresource=write.subresource, lane="bind")
+
+
+def _heard(future: "asyncio.Future[int]") -> None:
+    """Whatever came of it."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _text(plugin: str, why: str) -> str:

@@ -127,7 +127,9 @@ class SchedulerService:
             on_gang=self._news.tell,
             on_unavailable=self._close,
             monitor=self._monitor,
+            expectation=gates.expectation,
         )
+        self._engine.nominated.only_beside = gates.only_beside
         self._preempting = Preempting(
             self._engine,
             ledger=host.ledger,

@@ -65,6 +65,28 @@ def test_who_waits_keeps_others_off_though_nobody_that_runs_does(together: bool)
     assert isinstance(crowd.engine.place_one(web(crowd, "equal", 10)), Placed)
 
 
+@pytest.mark.parametrize("together", (True, False))
+def test_a_node_may_take_a_pod_because_of_who_waits_there(together: bool) -> None:
+    """Gate SkipFilterWithNominatedPods; without it a pod must fit on a node as it is, too."""
+    crowd = Crowd()
+    for name in ("a", "b"):
+        crowd.node(name, cpu=4000, labels={"host": name})
+    crowd.nominate(web(crowd, "waiting", 10), "a")
+    pods = [crowd.wanting(f"p{number}", 5, affinity=keeping_off("podAffinity")) for number in range(4)]
+    refused = crowd.engine.place_one(pods[0])
+    assert isinstance(refused, Diagnosis)
+    assert refused.message == "0/2 nodes are available: 2 node(s) didn't match pod affinity rules."
+    crowd.engine.nominated.only_beside = True
+    outcomes: list[Outcome] = []
+    if together:
+        crowd.engine.place(pods, outcomes)
+    else:
+        outcomes = [crowd.engine.place_one(pod) for pod in pods]
+    # One cpu of the four is left to the one who waits.
+    assert [one.node for one in outcomes if isinstance(one, Placed)] == ["a"] * 3
+    assert isinstance(outcomes[3], Diagnosis)
+
+
 def test_what_is_known_of_who_waits_is_forgotten_with_it() -> None:
     crowd = Crowd()
     crowd.node("a", labels={"host": "a"})

@@ -1,6 +1,7 @@
 """Pods that are particular: they prefer nodes, are given things, or must leave room to who is nominated."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ from koord.scheduler.engine.cluster import TIE_BITS
 from koord.scheduler.engine.diagnosis import Diagnosis, diagnose
 from koord.scheduler.engine.evaluation import INFEASIBLE
 from koord.scheduler.engine.fewrows import rank_few, rows_of
-from koord.scheduler.engine.nominated import beside, first_reasons, fits
+from koord.scheduler.engine.nominated import Rivals, beside, first_reasons, fits
 from koord.scheduler.engine.pods import NOTHING, Outcome, Placed, PodInfo
 from koord.scheduler.engine.reserving import NONE_GIVEN, Refusal, ReserveStep
 from koord.scheduler.engine.resizing import resized
@@ -37,8 +38,11 @@ def place_choosy(
         return Diagnosis(advice.error, frozenset((ASKER,)), (), len(engine.cluster), 0, True)
     refused: list[Refusal] = []
     rivals = engine.nominated.rivals(pod.uid, pod.priority) if engine.nominated else {}
-    for row, key in _choices(engine, pod, program, advice):
-        if row in rivals and not fits(engine, program, pod.class_.template.footprint, row, rivals[row]):
+    choices, alone = _choices(engine, pod, program, advice), not engine.nominated.only_beside
+    if rivals and not alone and advice is None:
+        choices = chain(choices, _only_beside(engine, program, rivals))
+    for row, key in choices:
+        if row in rivals and not fits(engine, program, pod.class_.template.footprint, row, rivals[row], alone=alone):
             refused += _kept_for(engine, program, row, rivals[row])
             continue
         footprint = None
@@ -69,6 +73,20 @@ def _kept_for(engine: "Engine", program: Program, row: int, rivals: Sequence[Ass
     with beside(engine, rivals):
         [found] = first_reasons(program, Window.some(engine.cluster, np.array([row])))
     return [Refusal(plugin.name, text, row) for plugin, text in found]
+
+
+def _only_beside(engine: "Engine", program: Program, rivals: Rivals) -> Iterator[tuple[int, int]]:
+    """Rows that take the pod because of who is nominated there, and would not as they are: after all others."""
+    for row, pods in rivals.items():
+        one = np.array([row])
+        if program.names is not None and row not in rows_of(engine.cluster, program.names):
+            continue
+        if rank_few(program, engine.cluster, one)[0] >= 0:
+            continue
+        with beside(engine, pods):
+            key = int(rank_few(program, engine.cluster, one)[0])
+        if key >= 0:
+            yield row, key
 
 
 def _choices(engine: "Engine", pod: PodInfo, program: Program, advice: Advice | None) -> Iterator[tuple[int, int]]:

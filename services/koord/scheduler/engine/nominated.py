@@ -40,6 +40,8 @@ class Nominated:
         self._foreign: set[str] = set()
         self.version = 0
         """Another number whenever somebody waits, or waits no longer."""
+        self.only_beside = False
+        """A pod need not fit on a row without those who are nominated there (gate SkipFilterWithNominatedPods)."""
 
     def set(self, pod: AssignedPod, *, foreign: bool = False) -> None:
         """``pod`` waits for room on ``pod.node``, and nowhere else any more."""
@@ -139,9 +141,18 @@ def beside(books: Books, rivals: Sequence[AssignedPod]) -> Iterator[None]:
             books.uncount(pod.ref.uid)
 
 
-def fits(books: Books, program: Program, footprint: Footprint, row: int, rivals: Sequence[AssignedPod] = ()) -> bool:
-    """Whether a pod of the class passes all filters on a row, also beside its ``rivals``. PluginError: one raised."""
-    if not _passes(program, Window.some(books.cluster, np.array([row]))):
+def fits(
+    books: Books,
+    program: Program,
+    footprint: Footprint,
+    row: int,
+    rivals: Sequence[AssignedPod] = (),
+    *,
+    alone: bool = True,
+) -> bool:
+    """Whether a pod of the class passes all filters on a row, also beside its ``rivals``; ``alone``: and without them.
+    PluginError: one raised."""
+    if (alone or not rivals) and not _passes(program, Window.some(books.cluster, np.array([row]))):
         return False
     if not rivals:
         return True

@@ -90,7 +90,7 @@ def _kept_rows(engine: "Engine", pods: Sequence[PodInfo], program: Program, keys
     """Rows on which a run of equal pods would leave no room to those who are nominated there. None: one by one, for
     some row has room for one more of them, or some of the run wait for nodes of their own."""
     nominated, footprint = engine.nominated, pods[0].class_.template.footprint
-    if any(nominated.node_of(pod.uid) for pod in pods):
+    if nominated.only_beside or any(nominated.node_of(pod.uid) for pod in pods):
         return None
     kept: list[int] = []
     for row, rivals in nominated.rivals("", pods[0].priority).items():

@@ -136,7 +136,8 @@ class Attempt:
         """Whether the pod fits on a row as the books are, also with those who are nominated there."""
         if self._blocked and self._engine.prefiltered(self.program) is not None:
             return False
-        return fits(self._engine, self.program, self._footprint, row, self._rivals.get(row, ()))
+        alone, rivals = not self._engine.nominated.only_beside, self._rivals.get(row, ())
+        return fits(self._engine, self.program, self._footprint, row, rivals, alone=alone)
 
     # Texts ----------------------------------------------------------------------------------------------------------
 
