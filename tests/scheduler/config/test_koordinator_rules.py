@@ -1,4 +1,4 @@
-"""Rules of the arguments of Koordinator's plugins, in its words (specs 10 section 2.4, 20 section 2.2, 30 section 2.6)."""
+"""Rules of arguments of Koordinator's plugins, in its words (spec 10 section 2.4, 20 section 2.2, 30 section 2.6)."""
 
 from typing import Any
 
