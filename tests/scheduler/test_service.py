@@ -167,7 +167,7 @@ async def test_quota_bounds_and_raising_it_wakes(nats_url: str, redis_url: str, 
                 "0/1 nodes are available: Insufficient quotas, quotaName: team, runtime: cpu:2, "
                 "used: cpu:2,memory:2Gi, "
                 "pod's request: cpu:1,memory:1Gi, exceedDimensions: [cpu]. "
-                "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+                "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
             ]
             await world.quota("team", {"cpu": "8"}, parent="org")
             await until(lambda: len(world.bound) == 3, "one more fits the parent")
