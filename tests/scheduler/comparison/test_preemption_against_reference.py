@@ -22,7 +22,7 @@ from tests.reference.scheduler.filters import FILTERS
 from tests.reference.scheduler.placing import judge
 from tests.reference.scheduler.preempting import Budget, candidates
 from tests.reference.scheduler.rules import Rules
-from tests.reference.scheduler.volumes import StorageWorld, volume_restrictions
+from tests.reference.scheduler.volumes import COMPLETED, StorageWorld, volume_restrictions
 from tests.scheduler.comparison.drawing import examples, few
 from tests.scheduler.comparison.pair import Kind, model, view
 from tests.scheduler.comparison.test_pods_against_reference import (
@@ -78,9 +78,11 @@ def _profile() -> tuple[Profile, Rules]:
 def _tell_claims(pair: Beside, world: StorageWorld) -> None:
     for namespace in SPACES:
         body = {
-            "metadata": {"name": "alone", "namespace": namespace, "uid": namespace},
-            "spec": {"accessModes": ["ReadWriteOncePod"]},
+            "metadata": {"name": "alone", "namespace": namespace, "uid": namespace, "annotations": {COMPLETED: "yes"}},
+            "spec": {"accessModes": ["ReadWriteOncePod"], "volumeName": "held"},
+            "status": {"phase": "Bound"},
         }
+        world.volumes["held"] = {"metadata": {"name": "held"}, "spec": {}}
         world.claims[f"{namespace}/alone"] = body
         claim = msgspec.convert(body, PersistentVolumeClaim)
         pair.tell(PERSISTENT_VOLUME_CLAIMS, f"{namespace}/alone", None, claim)
