@@ -87,7 +87,7 @@ class Planner:
         stop = start
         while stop < len(units) and not units[stop].group:
             unit = units[stop]
-            if stop > start and self._of_job(unit):
+            if self._jobs is not None and stop > start and self._of_job(unit):
                 break
             pod = next(iter(unit.pods.values()), None)
             if pod is not None:
