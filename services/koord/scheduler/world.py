@@ -270,9 +270,12 @@ class World:
             pod = self.catalogue.pod(new)
         except PodShapeError:
             return
-        counted = self.engine.counted(pod.uid)
+        counted, before = self.engine.counted(pod.uid), self.pending.get(pod.uid)
         if counted is not None:
-            self.engine.count(pod.planned(counted.node, counted.since))
+            planned = pod.planned(counted.node, counted.since)
+            if before is not None and counted.footprint is not before.class_.template.footprint:
+                planned = msgspec.structs.replace(planned, footprint=counted.footprint)  # a plugin changed it there
+            self.engine.count(planned)
         self.waiting.replace(pod)
 
     def freshen(self) -> None:

@@ -1,5 +1,6 @@
 """The workload auditor through the service: what it is told, and that nobody is told anything while it is off."""
 
+from koord.kube.protocol.scheduler import SCHEDULE_ADMISSION
 from koord.scheduler.auditor.record import Event
 from koord.scheduler.auditor.settings import AuditorSettings
 from koord.scheduler.queueing.queue import QueueSettings
@@ -91,6 +92,21 @@ async def test_a_gang_is_one_workload(nats_url: str, redis_url: str, cluster: st
             await world.node("n1", cpu="4")
             await until(lambda: world.node_of("g0") and world.node_of("g1"), "bound")
             await until(lambda: not events(service, "g"), "the record is removed with its last member")
+
+
+async def test_admission(nats_url: str, redis_url: str, cluster: str) -> None:
+    async with outside(nats_url, redis_url, cluster) as world:
+        await world.node("n0", cpu="1")
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, SETTINGS) as service:
+            await world.pod("p0", cpu="2", labels={SCHEDULE_ADMISSION: "true"})
+            await until(lambda: Event.GATED in events(service, "p0"), "it is held")
+            body = world.pods["default/p0"]
+            del body["metadata"]["labels"][SCHEDULE_ADMISSION]
+            await world.show(body)
+            await until(lambda: Event.PREEMPT_FAILURE in events(service, "p0"), "it is tried")
+            counts = events(service, "p0")
+            assert [counts[event] for event in (Event.CREATE, Event.GATED, Event.ADMITTED)] == [1, 1, 1]
 
 
 async def test_off_by_default(nats_url: str, redis_url: str, cluster: str) -> None:

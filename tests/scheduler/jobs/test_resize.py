@@ -142,6 +142,9 @@ async def test_the_claim_has_it(nats_url: str, redis_url: str, cluster: str, ins
         async with scheduler(nats_url, redis_url, cluster, SETTINGS):
             await world.pod("p0", labels={BIG: "x"})
             await holds_cpu(world, 3000)
+            body = world.pods["default/p0"]
+            body["metadata"]["labels"]["changed"] = "yes"
+            await world.show(body)
             await world.pod("p1", cpu="2")
             await until(lambda: world.told("p1"), "there is no room beside it")
             assert world.told("p1")[0].startswith("0/1 nodes are available: 1 Insufficient cpu.")
