@@ -7,6 +7,8 @@ import numpy as np
 from koord.columns.matrix import Bools, Ints
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import AssignedPod, Reason, Without
+from koord.scheduler.numa.merge import UNSATISFIED
+from koord.scheduler.numa.placing import align, needs
 from koord.scheduler.numa.state import NodeState
 from koord.scheduler.plugins.nodenumaresource.books import Books
 from koord.scheduler.plugins.nodenumaresource.onerow import answer
@@ -56,10 +58,17 @@ class NUMAWithout(Without):
         for at, state in enumerate(self._states):
             if answer(state, self._terms, window, at, self._settings, self._working).fits:
                 continue
-            worked = self._working.out(state, self._terms).found
-            text = worked if isinstance(worked, str) else INSUFFICIENT_AMPLIFIED
-            found.setdefault(text, np.zeros(len(gone), dtype=np.bool_))[at] = True
+            for text in self._texts(state):
+                found.setdefault(text, np.zeros(len(gone), dtype=np.bool_))[at] = True
         return [Reason(text, rows) for text, rows in found.items()]
+
+    def _texts(self, state: NodeState) -> tuple[str, ...]:
+        worked = self._working.out(state, self._terms)
+        if not isinstance(worked.found, str):
+            return (INSUFFICIENT_AMPLIFIED,)
+        if worked.found.startswith(UNSATISFIED):  # the first of several
+            return align(state, worked.wish, needs(state, worked.wish)).reasons
+        return (worked.found,)
 
     def _bring(self, gone: Bools) -> None:
         """Make the copies what they are without those who are gone."""
