@@ -140,3 +140,8 @@ def test_what_waits_here_leaves_with_its_share() -> None:
     for key in "abd":
         bed.queue.remove(key)
     assert not any(bed.queue.counts.values())
+
+
+def test_pods_with_claims_on_devices_are_one_replicas() -> None:
+    wants = msgspec.convert({"resourceClaims": [{"name": "x", "resourceClaimName": "c"}]}, PodSpec)
+    assert shared_by("a", "ns", wants) == shared_by("b", "other", wants) != "a"

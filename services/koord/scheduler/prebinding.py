@@ -101,8 +101,7 @@ class Prebinding:
         self._entries[flight.claim] = entry
         if not failure:
             self._expect(entry, {uid for _, uid in waiting})
-            self._write(entry, writes)
-            self._publish(entry, now)
+            self._write(entry, writes, now)
         return False
 
     def look(self, now: float) -> Iterator[tuple[Flight, str]]:
@@ -119,7 +118,7 @@ class Prebinding:
                 if now >= entry.deadline:
                     failure = _text(entry.culprit, "not done in time")
                 elif entry.writes and now - entry.published >= REPUBLISH_S:
-                    self._publish(entry, now)
+                    self._publish(entry, entry.writes.values(), now)
                     continue
                 else:
                     continue
@@ -160,12 +159,15 @@ class Prebinding:
         if not ended:
             entry.expected = frozenset(uids)
 
-    def _write(self, entry: _Entry, writes: Iterable[Write]) -> None:
+    def _write(self, entry: _Entry, writes: Iterable[Write], now: float) -> None:
+        made: list[Patch] = []
         for write in writes:
             decision = patch_of(f"{entry.flight.claim}-prebind-{entry.written}", write)
             entry.written += 1
             entry.writes[decision.id] = decision
             self._of_decision[decision.id] = entry
+            made.append(decision)
+        self._publish(entry, made, now)
 
     def _judge(self, entry: _Entry, now: float) -> str:
         """Ask about those that wait; members that went in the meantime need nothing any more."""
@@ -180,18 +182,17 @@ class Prebinding:
             if isinstance(answer, str):
                 return _text(plugin.name, answer)
             if isinstance(answer, PreBind):
-                self._write(entry, answer.writes)
+                self._write(entry, answer.writes, now)
                 entry.deadline = max(entry.deadline, now + answer.timeout_s)
-                self._publish(entry, now)
             if answer is not True:
                 left.append((plugin, uid))
         entry.waiting = left
         return ""
 
-    def _publish(self, entry: _Entry, now: float) -> None:
+    def _publish(self, entry: _Entry, decisions: Iterable[Patch], now: float) -> None:
         """Again is no harm: each write carries its preconditions, and counts as done if it is there."""
         entry.published = now
-        for decision in entry.writes.values():
+        for decision in decisions:
             try:
                 future = self._publisher.send(decision, entry.flight.trace)
             except BusError as error:

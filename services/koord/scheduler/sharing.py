@@ -6,7 +6,9 @@ only its own share moves. Views may differ for moments; what two plan at once th
 The ledger does not know which pods may be near each other. So pods that must look at other pods are shared by
 namespace, those that look into other namespaces all together: one replica plans all of them, one after the other.
 Otherwise two replicas would put two pods that repel each other on the node that both like best. Host ports the ledger
-does know; pods that want the same are one replica's so that it need not refuse half of them.
+does know; pods that want the same are one replica's so that it need not refuse half of them. Devices it knows, too, but
+not what they share, and a claim that several pods use is to be given its devices once: pods with claims on devices are
+all one replica's.
 """
 
 from collections.abc import Iterable
@@ -22,6 +24,8 @@ _MASK = (1 << 64) - 1
 
 def shared_by(key: str, namespace: str, spec: PodSpec) -> str:
     """By what a pod of that unit's key, namespace and spec is shared."""
+    if spec.resource_claims:
+        return "devices"
     affinity = spec.affinity
     if affinity is not None:
         for side in (affinity.pod_affinity, affinity.pod_anti_affinity):

@@ -85,6 +85,7 @@ class DynamicResources(
     score_locality: ClassVar[Locality] = "cluster"
     normalized: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
+    reads_amounts: ClassVar[bool] = False
     prefilter_resolvable: ClassVar[bool] = False
 
     _book: DeviceBook
