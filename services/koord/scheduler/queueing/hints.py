@@ -67,7 +67,7 @@ class Hints:
                 if self._left < 0:
                     return True
                 try:
-                    if plugin.helps(class_.template, event, subject):
+                    if plugin.helps(class_.seen(), event, subject):
                         return True
                 except Exception:
                     return True
