@@ -322,3 +322,10 @@ def test_what_is_not_used_warns() -> None:
         'profiles[0].pluginConfig[1]: arguments of "DeviceShare" have no effect: the profile does not use it',
     ]
     assert "DeviceShare" not in profile(given["profiles"][0]).args
+
+
+def test_fields_of_v1beta2_alone_have_no_effect() -> None:
+    old = {"healthzBindAddress": "0.0.0.0:10251", "metricsBindAddress": ""}
+    found = configuration({**old, "apiVersion": "kubescheduler.config.k8s.io/v1beta2"})
+    assert [warning.partition(":")[0] for warning in found.warnings] == ["apiVersion", *old]
+    assert [text.partition(": unknown field")[0] for text in problems(old)] == list(old)

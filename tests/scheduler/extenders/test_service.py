@@ -4,8 +4,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from koord.runtime.settings import SettingsError
 from koord.scheduler.queueing.queue import QueueSettings
 from koord.scheduler.settings import SchedulerSettings
 from koord.telemetry.metrics import render
@@ -209,3 +211,46 @@ async def test_members_of_a_gang_are_asked_about_and_bound_together(
                 assert set(world.bound.values()) == {"n1", "n2"}
         assert len(world.binds) == 1
         assert len(server.of("filter")) == 3
+
+
+async def test_a_pod_that_changes_while_it_is_asked_about_is_asked_about_again(
+    nats_url: str, redis_url: str, cluster: str, tmp_path: Path
+) -> None:
+    waiting = asyncio.Event()
+
+    async def answer(question: dict[str, Any]) -> dict[str, Any]:
+        await waiting.wait()
+        return {"NodeNames": [name for name in names(question) if name != "n0"]}
+
+    async with extender(filter=answer) as server, outside(nats_url, redis_url, cluster) as world:
+        for number in range(2):
+            await world.node(f"n{number}", labels={"rack": f"r{number}"})
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, settings(tmp_path, asks(server, httpTimeout="60s"))):
+            await world.pod("p")
+            await world.pod("gone")
+            await until(lambda: len(server.asked) == 2, "asked")
+            body = world.pods["default/p"]
+            body["spec"]["nodeSelector"] = {"rack": "r1"}
+            await world.show(body)
+            await world.delete("gone")
+            # The change has been seen when a pod that came after it is asked about.
+            await world.pod("last")
+            await until(lambda: len(server.asked) == 3, "asked")
+            waiting.set()
+            await until(lambda: len(world.bound) == 2, "bound")
+            shown = [
+                question["NodeNames"] for question in server.of("filter") if question["Pod"]["metadata"]["name"] == "p"
+            ]
+            assert shown == [["n0", "n1"], ["n1"]]
+            assert set(world.bound.values()) == {"n1"}
+
+
+async def test_a_service_does_not_start_with_tls_of_no_use(
+    nats_url: str, redis_url: str, cluster: str, tmp_path: Path
+) -> None:
+    block = {"urlPrefix": "https://x", "filterVerb": "f", "tlsConfig": {"caFile": "nowhere.pem"}}
+    with pytest.raises(SettingsError) as error:
+        async with scheduler(nats_url, redis_url, cluster, settings(tmp_path, block)):
+            pass
+    assert str(error.value).startswith(f"{tmp_path}/scheduler.yaml: extenders[0].tlsConfig.caFile: no certificates")

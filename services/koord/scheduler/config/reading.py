@@ -25,6 +25,8 @@ from koord.scheduler.config.versions import GROUP, KIND, VERSIONS
 
 DEFAULT_SCHEDULER = "default-scheduler"
 _FIT = "NodeResourcesFit"
+_OLD_FIELDS = ("healthzBindAddress", "metricsBindAddress")
+"""Of v1beta2 alone."""
 
 IGNORED = (
     "parallelism",
@@ -82,6 +84,10 @@ class _Reader:
     def read(self, content: dict[str, Any]) -> SchedulerConfiguration:
         """Everything; ConfigError with all problems."""
         self._check_kind(content)
+        old = [field for field in _OLD_FIELDS if content.get("apiVersion") == VERSIONS[2] and field in content]
+        for field in old:
+            self._warnings.append(Problem(field, "has no effect: koord serves where its own setting http says"))
+        content = {key: value for key, value in content.items() if key not in old}
         decoder = Decoder()
         document = decoder.struct(Document, content, "")
         if document is None:

@@ -6,6 +6,7 @@ pod's error. ``managedResources`` say whose pods an extender looks at.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
@@ -23,6 +24,7 @@ SCALE = 100 // 10
 """Plugins rate from 0 to 100, extenders from 0 to 10."""
 
 LONG_ANSWER = 1 << 18
+LOG_EVERY_S = 1.0
 
 T = TypeVar("T")
 
@@ -42,6 +44,7 @@ class Extenders:
     def __init__(self, clients: Sequence[ExtenderClient], log: Logger) -> None:
         self.clients = tuple(sorted(clients, key=lambda client: client.config.ignorable))
         self._log = log
+        self._logged: dict[str, float] = {}
         self._interested: WeakKeyDictionary[SchedulingClass, tuple[ExtenderClient, ...]] = WeakKeyDictionary()
 
     def interested(self, class_: SchedulingClass) -> tuple[ExtenderClient, ...]:
@@ -119,17 +122,25 @@ class Extenders:
             body = await client.ask(verb, _args(client.config, question, nodes), question.trace)
             found = await _read(client, verb, body, lambda: wire.read_priorities(body))
         except ExtenderError as error:
-            metrics.ignored.labels(client.name, verb).inc()
-            self._log.warning("an extender does not rate nodes", extender=client.name, error=str(error))
+            self.passed_over(client, verb, error)
             return {}
         return {name: score * factor for name, score in found.items()}
 
     def _ignored(self, client: ExtenderClient, verb: str, error: ExtenderError) -> bool:
         if not client.config.ignorable:
             return False
-        metrics.ignored.labels(client.name, verb).inc()
-        self._log.warning("an extender that may be ignored failed", extender=client.name, verb=verb, error=str(error))
+        self.passed_over(client, verb, error)
         return True
+
+    def passed_over(self, client: ExtenderClient, verb: str, error: ExtenderError) -> None:
+        """Count a failure that is ignored; log those of an extender once a second at most."""
+        metrics.ignored.labels(client.name, verb).inc()
+        now = time.monotonic()
+        if now - self._logged.get(client.name, float("-inf")) >= LOG_EVERY_S:
+            self._logged[client.name] = now
+            self._log.warning(
+                "an extender failed and is passed over", extender=client.name, verb=verb, error=str(error)
+            )
 
     async def close(self) -> None:
         """End all connections."""

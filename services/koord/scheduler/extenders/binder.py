@@ -22,7 +22,7 @@ from koord.contracts.decisions import ObjectRef, Patch
 from koord.contracts.results import Result
 from koord.kube.resources import PODS
 from koord.scheduler.engine.placement import Placed, PodInfo
-from koord.scheduler.extenders import metrics, wire
+from koord.scheduler.extenders import wire
 from koord.scheduler.extenders.asking import Extenders
 from koord.scheduler.extenders.client import ExtenderClient, ExtenderError
 from koord.scheduler.flights import Flight, open_members
@@ -137,19 +137,21 @@ class ExtenderBinder:
             return  # it went meanwhile
         verb, ref = client.config.bind_verb, pod.ref
         patience, text = self._seen_s, f"extender {client.name} has bound the pod, which is not seen bound"
+        failure: ExtenderError | None = None
         try:
             body = wire.binding_args(ref.name, ref.namespace, ref.uid, placed.node)
             error = wire.read_binding(await client.ask(verb, body, flight.trace, once=True))
             if error:
-                patience, text = 0.0, f"extender {client.name}: {error}"
+                failure = ExtenderError(f"extender {client.name}: {error}", sent=False)
         except wire.WireError as problem:
-            patience, text = self._doubt_s, f"extender {client.name}: {verb}: the answer {problem}"
-        except ExtenderError as failure:
-            patience, text = self._doubt_s if failure.sent else 0.0, str(failure)
-        if patience < self._seen_s and client.config.ignorable:
-            metrics.ignored.labels(client.name, verb).inc()
-            self._log.warning("an extender that may be ignored does not bind", extender=client.name, error=text)
+            failure = ExtenderError(f"extender {client.name}: {verb}: the answer {problem}")
+        except ExtenderError as problem:
+            failure = problem
+        if failure is not None and client.config.ignorable:
+            self._extenders.passed_over(client, verb, failure)
             return
+        if failure is not None:
+            patience, text = self._doubt_s if failure.sent else 0.0, str(failure)
         if not await self._seen(flight, pod.uid, patience):
             self._refused(flight, [pod], text)
 

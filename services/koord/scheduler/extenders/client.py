@@ -21,7 +21,7 @@ IDLE_S = 60.0
 class ExtenderError(Exception):
     """An extender did not do what it was asked; the text names it by its URL.
 
-    ``sent``: it may have got the question, and may have acted on it.
+    ``sent``: it may have got the question, and may have acted on it; False also where it said that it did not.
     """
 
     def __init__(self, text: str, *, sent: bool = True) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from koord.kube.protocol.trace import TRACEPARENT
 from koord.scheduler.engine.classes import SchedulingClass
 from koord.scheduler.engine.placement import Engine, PodInfo
-from koord.scheduler.extenders import metrics, wire
+from koord.scheduler.extenders import wire
 from koord.scheduler.extenders.asking import Extenders
 from koord.scheduler.extenders.client import ExtenderClient, ExtenderError
 from koord.scheduler.extenders.objects import Objects, ObjectsUnknown
@@ -150,8 +150,7 @@ class ExtenderVictims:
             except ExtenderError as error:
                 if not client.config.ignorable:
                     raise
-                metrics.ignored.labels(client.name, client.config.preempt_verb).inc()
-                self._log.warning("an extender that may be ignored failed", extender=client.name, error=str(error))
+                self._extenders.passed_over(client, client.config.preempt_verb, error)
         return left
 
     async def _asked(
