@@ -12,7 +12,7 @@ from koord.scheduler.engine.cluster import NodeInfo
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Placed, PodInfo
 from koord.scheduler.engine.window import Window
-from koord.scheduler.framework.contract import FilterPlugin, PodRef, ScorePlugin, WatchPlugin
+from koord.scheduler.framework.contract import FilterPlugin, ScorePlugin, WatchPlugin
 from koord.scheduler.plugins.hint import HINT
 from koord.scheduler.transformers.nodes import transform_node
 from tests.scheduler.clusters import GIB, requests
@@ -86,11 +86,11 @@ def unknown_policy() -> None:
     world = bed()
     texts = {RESOURCE_SPEC: '{"preferredCPUBindPolicy":"Sideways"}'}
     assert not given_cpus(world, world.named("2", labels=LSR, annotations=texts))
-    [remark] = world.plugin.remarks(PodRef("u", "default", "p", LSR, texts))
+    [remark] = world.plugin.remarks(world.named("2", labels=LSR, annotations=texts).class_.template)
     assert remark.startswith(f"{RESOURCE_SPEC}: preferredCPUBindPolicy must be one of Default, FullPCPUs")
     assert remark.endswith('got "Sideways"; it asks for nothing')
-    assert not list(world.plugin.remarks(PodRef("u", "default", "p", LSR, {RESOURCE_SPEC: FULL})))
-    assert not list(world.plugin.remarks(PodRef("u", "default", "p", LSR, {})))
+    for good in ({RESOURCE_SPEC: FULL}, {}):
+        assert not list(world.plugin.remarks(world.named("2", labels=LSR, annotations=good).class_.template))
 
 
 @row("LSR pod, cpu 1500m")

@@ -252,8 +252,9 @@ async def test_malformed_pods_stop_nobody(nats_url: str, redis_url: str, cluster
             await world.pod("good")
             await until(lambda: world.node_of("good"), "the good one is bound")
             for name, part in (("bad", 'requests[cpu]: quantity "lots"'), ("selector", "Near"), ("torn", "uid")):
-                await until(lambda: world.told(name), name)  # noqa: B023
-                assert part in world.told(name)[0], world.told(name)
+                reason = "InvalidField" if name == "selector" else "FailedScheduling"
+                await until(lambda: world.told(name, reason), name)  # noqa: B023
+                assert part in world.told(name, reason)[0], world.told(name, reason)
 
 
 async def test_nonstrict_gang_holds_room_until_it_is_whole(nats_url: str, redis_url: str, cluster: str) -> None:

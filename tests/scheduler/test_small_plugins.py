@@ -526,6 +526,9 @@ def test_a_required_term_that_cannot_be_read_leaves_the_others() -> None:
     assert isinstance(placed, Placed) and placed.node == "b"
     alone = bed.engine.place_one(bed.pod("q", asking(bad)), 0.0)
     assert message(alone) == "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."
+    [remark] = NodeAffinity().remarks(bed.pod("r", asking(good, bad)).class_.template)
+    assert "nodeSelectorTerms[1].matchExpressions[0]" in remark
+    assert remark.endswith("; the term matches no node")
 
 
 def test_a_preferred_term_that_cannot_be_read_is_an_error_that_names_it() -> None:

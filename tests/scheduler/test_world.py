@@ -1,6 +1,7 @@
 """Books after arbitrary histories: what the columns and quotas say equals what the API shows plus what is planned."""
 
 import json
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import msgspec
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koord.kube.meta import ObjectMeta
+from koord.kube.pods import PodSpec
 from koord.kube.protocol.scheduler import BIND_SETTLED
 from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.kube.quotas import ElasticQuotaSpec
@@ -42,6 +44,9 @@ class Recorder(AssignPlugin, NodePlugin, PreEnqueuePlugin):
         self.pods: dict[str, AssignedPod] = {}
         self.nodes: dict[str, NodeInfo] = {}
         self.held: set[str] = set()
+
+    def label_keys(self, spec: PodSpec) -> Iterable[str]:
+        return ()
 
     def assigned(self, pod: AssignedPod) -> None:
         assert pod.ref.uid not in self.pods

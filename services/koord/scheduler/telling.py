@@ -41,7 +41,7 @@ class Telling:
 
     def remark(self, view: PodView, message: str) -> None:
         """Something that a pod says means nothing."""
-        self._notices.warn(_target(view), "Pod", "InvalidAnnotation", message)
+        self._notices.warn(_target(view), "Pod", "InvalidField", message)
 
 
 def _target(view: PodView) -> ObjectRef:

@@ -17,7 +17,7 @@ from koord.kube.quotas import ElasticQuota as QuotaObject
 from koord.scheduler.catalogue import Catalogue
 from koord.scheduler.engine.cluster import NodeChange
 from koord.scheduler.engine.placement import Engine, PodInfo
-from koord.scheduler.framework.contract import AssignedPod, PluginError, PodRef
+from koord.scheduler.framework.contract import AssignedPod, PodRef
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.framework.happenings import Happenings
 from koord.scheduler.gang.book import GangBook
@@ -27,6 +27,7 @@ from koord.scheduler.plugins.elasticquota import ElasticQuota
 from koord.scheduler.podchanges import counts_anew, differs
 from koord.scheduler.podview import PodShapeError, PodView
 from koord.scheduler.queueing.queue import SchedulingQueue, Unit
+from koord.scheduler.remarks import Remarks
 from koord.scheduler.transformers.nodes import transform_node
 from koord.scheduler.waiting import Waiting, group_key
 
@@ -90,7 +91,7 @@ class World:
         self._on_gang_problem = on_gang_problem
         self._on_deleting = on_deleting
         self._on_remark = on_remark
-        self._remarking = {plugin.name: plugin for profile in engine.profiles for plugin in profile.remarking}.values()
+        self._remarks = Remarks(engine.errors.append)
         self._clock = clock
 
     @property
@@ -246,8 +247,9 @@ class World:
             return
         self.invalid.pop(uid, None)
         self.pending[uid] = pod
-        if pod.ref.annotations and (before is None or before.ref.annotations != pod.ref.annotations):
-            self._remark(new, pod.ref)
+        if before is None or before.class_ is not pod.class_:
+            for text in self._remarks.of(pod.class_):
+                self._on_remark(new, text)
         if before is None and self.waiting.in_gang(pod):
             known = self.book.of(uid) is not None
             gang = self.book.add(pod.ref, bound=False)
@@ -255,14 +257,6 @@ class World:
                 for problem in gang.ref.problems:
                     self._on_gang_problem(new, problem)
         self.enqueue(pod, now, "PodAdd" if before is None else ClusterEvent.POD_UPDATE.value)
-
-    def _remark(self, new: PodView, pod: PodRef) -> None:
-        for plugin in self._remarking:
-            try:
-                for text in plugin.remarks(pod):
-                    self._on_remark(new, text)
-            except Exception as error:
-                self.engine.errors.append(PluginError(plugin.name, "remarks", error))
 
     def _renew(self, new: PodView) -> None:
         """A planned pod changed: should it come back, it comes back as it is now."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 from koord.kube.pods import PodSpec
 from koord.scheduler.engine.cluster import Cluster, RowColumn
 from koord.scheduler.framework.events import ALL_EVENTS, ClusterEvent
-from koord.scheduler.framework.subjects import PodRef, Template, Terms
+from koord.scheduler.framework.subjects import Template, Terms
 
 
 class Plugin(abc.ABC):
@@ -47,9 +47,9 @@ class Plugin(abc.ABC):
         """
         return {}
 
-    def remarks(self, pod: PodRef) -> Iterable[str]:
-        """What a pod to place says that means nothing and is passed over: key, rule, text, and what is done instead.
-        Each is an Event ``InvalidAnnotation`` of the pod. Asked when the pod comes and when its annotations change."""
+    def remarks(self, template: Template) -> Iterable[str]:
+        """What pods of the class say that means nothing and is passed over: field, rule, text, what is done instead.
+        Each is an Event ``InvalidField`` of each pod. Asked once for a class."""
         return ()
 
     def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:

@@ -1,5 +1,6 @@
 """NodeAffinity: nodeSelector, required and preferred node affinity, match fields. Spec 10 section 3.15."""
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import msgspec
@@ -7,6 +8,8 @@ import numpy as np
 
 from koord.columns.matrix import Bools, Floats
 from koord.kube import pods as kube
+from koord.kube.nodeselectors import compile_term
+from koord.kube.selectors import SelectorError
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.nodeterms import (
     NAME_FIELD,
@@ -34,6 +37,7 @@ from koord.scheduler.plugins.rows import takes_now
 MISMATCH = "node(s) didn't match Pod's node affinity/selector"
 ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 CONFLICT = "pod affinity terms conflict"
+REQUIRED = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
 
 
 class AffinityTerms(msgspec.Struct, frozen=True):
@@ -79,6 +83,17 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
     def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
         """Whether the node that it is about is selected now."""
         return takes_now(self, self._cluster, template, subject)
+
+    def remarks(self, template: Template) -> Iterable[str]:
+        """Required terms that cannot be read."""
+        affinity = template.spec.affinity
+        if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
+            return
+        for index, term in enumerate(affinity.node_affinity.required.node_selector_terms):
+            try:
+                compile_term(term, f"{REQUIRED}[{index}]")
+            except SelectorError as error:
+                yield f"{error}; the term matches no node"
 
     # PreFilter ------------------------------------------------------------------------------------------------------
 

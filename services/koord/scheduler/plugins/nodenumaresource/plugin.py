@@ -97,12 +97,10 @@ class NodeNUMAResource(
         """Moves when nodes begin, or cease, to make demands of their own: terms of other pods depend on it."""
         return self.books.epoch
 
-    def remarks(self, pod: PodRef) -> Iterable[str]:
+    def remarks(self, template: Template) -> Iterable[str]:
         """Policies that nobody knows: they ask for nothing."""
-        if RESOURCE_SPEC not in pod.annotations:
-            return ()
         try:
-            return resource_spec(pod.annotations).problems
+            return resource_spec(template.annotations).problems
         except ValueError:
             return ()  # told as a refusal
 
