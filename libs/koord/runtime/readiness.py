@@ -36,6 +36,11 @@ class Readiness:
         self._checks[name] = probe
 
     @property
+    def gates(self) -> dict[str, bool]:
+        """Every gate and check, and whether it is met."""
+        return self._gates | {name: self._asked(name, probe) for name, probe in self._checks.items()}
+
+    @property
     def waiting(self) -> list[str]:
         """The names of the gates not met."""
         closed = [name for name, is_open in self._gates.items() if not is_open]

@@ -23,8 +23,10 @@ from koord.scheduler.config.errors import ConfigError
 from koord.scheduler.configured import profiles_of
 from koord.scheduler.debugging import Debugging
 from koord.scheduler.driver import Driver
+from koord.scheduler.endpoints.componentmetrics import ComponentMetrics
 from koord.scheduler.endpoints.configured import add_configz
 from koord.scheduler.endpoints.flags import Flags
+from koord.scheduler.endpoints.profiling import Profiling
 from koord.scheduler.endpoints.routes import NOT_LEADER, Routes
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.placement import Engine
@@ -112,6 +114,7 @@ class SchedulerService:
             on_gated=self._news.gated,
             on_let_go=self._news.let_go,
             on_deleting=telling.deleting,
+            on_remark=telling.remark,
         )
         self._monitor = Monitor(host.log, name, settings.monitor)
         self._binds = Binds(
@@ -240,10 +243,21 @@ class SchedulerService:
             self._intake.pods.items,
             lambda: self._phases.leading,
         )
-        Routes(host.pages, self._engine, self._explainer.explain, self._unfit, host.log)
+        groups = self._intake.groups
+        Routes(
+            host.pages,
+            self._engine,
+            self._explainer.explain,
+            self._unfit,
+            host.log,
+            lambda id_: (group.metadata.creation_timestamp or "") if (group := groups.get(id_)) is not None else "",
+        )
+        ComponentMetrics(host.pages, host.ready, self._intake.pods.items, lambda: self._phases.leading, name)
         add_configz(host.pages, settings, self._engine.profiles)
         if settings.debug.flags and profiles.profiling:
             Flags(host.pages, self._debugging)
+        if profiles.profiling:
+            Profiling(host.pages)
         for text in gates.notes:
             self._log.warning("the scheduler's feature gates", note=text)
         for text in profiles.notes:

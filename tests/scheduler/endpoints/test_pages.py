@@ -2,6 +2,8 @@
 
 import msgspec
 
+from koord.contracts.codec import encode
+from koord.contracts.quota import QuotaRuntime, QuotaState
 from koord.kube.resources import NODE_RESOURCE_TOPOLOGIES
 from koord.runtime.pages import ANY, Asked, Page, Pages, json_page
 from koord.scheduler.endpoints.configured import configured
@@ -118,6 +120,20 @@ async def test_plugins_show_what_they_keep(nats_url: str, redis_url: str, cluste
             quota = await pages.json(f"{plugins}/ElasticQuota/quotas/team")
             assert (quota["max"], quota["runtime"]) == ({"cpu": "10"}, {"cpu": "10"})
             assert quota["used"] == {"cpu": "4", "memory": "1Gi"}
+            assert (quota["sharedWeight"], quota["allowLentResource"], quota["request"]) == ({"cpu": "10"}, True, {})
+            assert "podCache" not in quota
+            asked = QuotaState("team", "koordinator-system", runtime={"cpu": 8000}, request={"cpu": 9000})
+            await world.bus.publish_acked(world.bus.subjects.quota_runtime(""), encode(QuotaRuntime("", 1, [asked])))
+            books = pages.service._world.quota
+            assert books is not None
+            await until(lambda: books.asked("team"), "runtimes are told")
+            quota = await pages.json(f"{plugins}/ElasticQuota/quotas/team?includePods=true")
+            assert quota["request"] == {"cpu": "9"}
+            assert quota["runtime"] == {"cpu": "8"}
+            assert quota["selfUsed"] == quota["used"]
+            assert quota["podCache"] == {
+                "default/bound": {"isAssigned": True, "resource": {"cpu": "4", "memory": "1Gi"}}
+            }
             assert list(await pages.json(f"{plugins}/ElasticQuota/quotas")) == ["team"]
             assert await pages.json(f"{plugins}/ElasticQuota/quotas?tree=other") == {}
             assert await pages.json(f"{plugins}/ElasticQuota/quotas/no", 404) == {"message": "cannot find quota no"}
@@ -129,6 +145,17 @@ async def test_plugins_show_what_they_keep(nats_url: str, redis_url: str, cluste
             assert gang["children"] == gang["pendingChildren"] == {"default/member": {}}
             assert (gang["gangFrom"], gang["hasGangInit"]) == ("GangFromPodAnnotation", True)
             assert await pages.json(f"{plugins}/Coscheduling/gangs") == {"default/g": gang}
+            assert gang["createTime"] == ""
+            await world.pod_group("g", 3)
+            world.groups["default/g"]["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
+            await world.pod_group("g", 3)
+            groups = pages.service._intake.groups.items
+            await until(
+                lambda: "default/g" in groups and groups["default/g"].metadata.creation_timestamp,
+                "the PodGroup is known",
+            )
+            shown = await pages.json(f"{plugins}/Coscheduling/gang/default/g")
+            assert (shown["createTime"], shown["gangFrom"]) == ("2026-01-02T03:04:05Z", "GangFromPodGroupCrd")
             missing = await pages.json(f"{plugins}/Coscheduling/gang/default/no", 404)
             assert missing == {"message": "cannot find gang default/no"}
 

@@ -1,6 +1,6 @@
 """``plugins/Coscheduling/gangs`` and ``gang/{namespace}/{name}``: gangs as they are counted (spec 20 section 5)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from koord.scheduler.engine.placement import Engine
@@ -14,8 +14,8 @@ MOST_MEMBERS = 1000
 """Members of one gang that are shown in each set; the numbers are of all."""
 
 
-def endpoints(plugin: Coscheduling, engine: Engine) -> Mapping[str, Endpoint]:
-    """The plugin's pages."""
+def endpoints(plugin: Coscheduling, engine: Engine, created: Callable[[str], str]) -> Mapping[str, Endpoint]:
+    """The plugin's pages. ``created`` tells when the PodGroup with a gang's id was created."""
     book = plugin.book
 
     def one(parameters: Parameters) -> object:
@@ -23,18 +23,19 @@ def endpoints(plugin: Coscheduling, engine: Engine) -> Mapping[str, Endpoint]:
         found = book.gangs.get(id_)
         if found is None:
             raise EndpointError(404, f"cannot find gang {id_}")
-        return gang(book, found, engine)
+        return gang(book, found, engine, created(id_))
 
     def all_(parameters: Parameters) -> object:
         after = parameters.get("after", "")
         ids = sorted(id_ for id_ in book.gangs if id_ > after)[:MOST_GANGS]
-        return {id_: gang(book, book.gangs[id_], engine) for id_ in ids}
+        return {id_: gang(book, book.gangs[id_], engine, created(id_)) for id_ in ids}
 
     return {"gangs": all_, "gang/{namespace}/{name}": one}
 
 
-def gang(book: GangBook, found: Gang, engine: Engine) -> dict[str, Any]:
-    """One gang under the original's names. ``waitTime`` is in nanoseconds."""
+def gang(book: GangBook, found: Gang, engine: Engine, created: str) -> dict[str, Any]:
+    """One gang under the original's names. ``waitTime`` is in nanoseconds; ``createTime`` is its PodGroup's, and empty
+    for a gang that only annotations of pods name."""
     waiting = {uid: pod for uid, pod in found.planned.items() if uid not in found.sent}
     bound = [(pod.ref.namespace, pod.ref.name) for uid in found.bound if (pod := engine.counted(uid)) is not None]
     pending = _names(found.pending.values())
@@ -43,6 +44,7 @@ def gang(book: GangBook, found: Gang, engine: Engine) -> dict[str, Any]:
     return {
         "name": found.ref.id,
         "waitTime": round(book.wait_s(found) * 10**9),
+        "createTime": created,
         "mode": found.ref.mode,
         "gangMatchPolicy": book.policy(found),
         "minRequiredNumber": found.ref.min or 0,

@@ -16,7 +16,7 @@ NOT_LEADER = "the instance is not leader"
 
 class Routes:
     """The pages below ``/apis/v1``. ``unfit`` answers why nothing can be said now: an empty text, or a message for
-    503."""
+    503. ``created``: when the PodGroup of an id was created."""
 
     def __init__(
         self,
@@ -25,6 +25,7 @@ class Routes:
         explain: Callable[[ExplainPod], Awaitable[PodExplanation]],
         unfit: Callable[[], str],
         log: Logger,
+        created: Callable[[str], str] = lambda id_: "",
     ) -> None:
         self._pages = pages
         self._explain = explain
@@ -33,7 +34,7 @@ class Routes:
         self._add("__services__", self._services)
         self._add("pods/{namespace}/{name}/explain", self._pod)
         self._add("nodes/{node}", self._of(lambda parameters: node(engine, parameters["node"])))
-        for pattern, endpoint in all_endpoints(engine).items():
+        for pattern, endpoint in all_endpoints(engine, created).items():
             self._add(f"plugins/{pattern}", self._of(endpoint))
 
     def _add(self, pattern: str, handler: Handler) -> None:

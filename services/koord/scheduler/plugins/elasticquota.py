@@ -128,6 +128,19 @@ class ElasticQuota(PreFilterPlugin, AssignPlugin):
         """What those use of a leaf that must not be preempted."""
         return self._kept.get(quota, {})
 
+    def asked(self, quota: str) -> Mapping[str, int]:
+        """What the pods of a quota and of those below it ask for, placed or not, as the quota service said last."""
+        return self._runtimes.asked.get(quota, {})
+
+    def charged(self, quota: str) -> list[tuple[PodRef, Mapping[str, int], bool]]:
+        """The pods with a node that a leaf is charged for: what each takes, and whether it may be preempted. Walks all
+        pods: for people who ask."""
+        return [
+            (charge.pod, charge.request, charge.preemptible)
+            for charge in self._charges.values()
+            if charge.chain[:1] == (quota,)
+        ]
+
     # The check ------------------------------------------------------------------------------------------------------
 
     def prefilter_terms(self, template: Template, cluster: Cluster) -> Terms | None:

@@ -18,10 +18,11 @@ class _Told(msgspec.Struct):
 
 
 class Runtimes:
-    """``of``: what each quota may use, by resource."""
+    """``of``: what each quota may use, by resource; ``asked``: what its pods ask for, where that was told."""
 
     def __init__(self) -> None:
         self.of: dict[str, dict[str, int]] = {}
+        self.asked: dict[str, dict[str, int]] = {}
         self._told: dict[str, _Told] = {}
 
     def take(self, published: QuotaRuntime) -> set[str]:
@@ -45,10 +46,12 @@ class Runtimes:
             del self._told[tree]
         changed = {name for name, runtime in amounts.items() if self.of.get(name) != runtime}
         self.of.update(amounts)
+        self.asked.update((state.name, state.request) for state in published.quotas)
         if doubtful:
             for one in self._told.values():  # not if it moved to another part or tree that was published before
                 doubtful.difference_update(one.older, *one.parts.values())
             for name in doubtful:
+                self.asked.pop(name, None)
                 if self.of.pop(name, None) is not None:
                     changed.add(name)
         return changed
