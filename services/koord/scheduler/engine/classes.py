@@ -30,12 +30,14 @@ class Program:
 
     ``names``: the only nodes that PreFilter plugins leave. Such a program is asked about their rows alone, and nothing
     is kept of all rows for it: a DaemonSet has as many classes as there are nodes. A single one needs no scores.
+    ``fresh``: no pod was placed by it yet.
     """
 
     __slots__ = (
         "_watching",
         "epoch",
         "filters",
+        "fresh",
         "names",
         "names_from",
         "node_mask",
@@ -61,6 +63,7 @@ class Program:
         known: Outline | None = None,
     ) -> None:
         self.whole: Program | None = None
+        self.fresh = True
         self.version = template.footprint.version
         self.epoch = epoch_of(profile)
         self._watching = Watching(profile)
@@ -169,7 +172,7 @@ class Program:
     def at(self, node: str, by: str = NAMED_BY) -> "Program":
         """The same for pods that may run on one node only, as the plugin ``by`` says."""
         made = Program.__new__(Program)
-        made.whole = self
+        made.whole, made.fresh = self, True
         made.version, made.epoch, made._watching = self.version, self.epoch, self._watching
         made.outline = self.outline
         made.prefilters, made.prefers, made.reserves = self.prefilters, self.prefers, self.reserves

@@ -119,6 +119,19 @@ class Evaluation:
         self._position = journal.end
         return self.keys[: cluster.high]
 
+    def once(self, cluster: Cluster) -> Ints | None:
+        """As the first :meth:`refresh`, for a class of which there may be one pod alone: nothing is kept, and this is
+        not to be asked again. None: not every key is a row's own matter. PluginError: a plugin raised."""
+        if not self.program.row_local:
+            return None
+        self._node_moved(cluster)
+        self._sort(len(cluster.alive))
+        if not self.row_by_row:
+            return None
+        window = Window.full(cluster)
+        ok, total = self._judge(window)
+        return ranking_keys(cluster, window.rows, ok, total)
+
     def ahead(self, cluster: Cluster, footprint: Footprint, rows: Ints, counts: Floats) -> Ints:
         """Keys of ``rows[i]`` as they would be with ``counts[i]`` more pods of this class; only if ``row_by_row``."""
         window = Window.ahead(cluster, rows, footprint, counts, self.program.per_pod)
@@ -145,11 +158,19 @@ class Evaluation:
         return moved
 
     def _begin(self, cluster: Cluster) -> None:
-        """Sort the plugins into what is constant, what a row decides, and layers, for the cluster as it is now."""
+        """Sort the plugins, and make room for what is kept of rows, for the cluster as it is now."""
         capacity = len(cluster.alive)
         if capacity != self._capacity:
             self.keys = np.full(capacity, INFEASIBLE, dtype=np.int64)
             self._capacity = capacity
+        self._sort(capacity)
+        if not self.row_by_row:
+            self._local = np.zeros(capacity, dtype=np.bool_)
+            self._ok = np.zeros(capacity, dtype=np.bool_)
+            self._partial = np.zeros(capacity)
+
+    def _sort(self, capacity: int) -> None:
+        """Sort the plugins into what is constant, what a row decides, and layers."""
         self._constant = 0.0
         self._plain = []
         self._gates = [Gate(step, capacity) for step in self.program.filters if step[0].filter_locality == "cluster"]
@@ -171,10 +192,6 @@ class Evaluation:
             else:
                 self._movers.append(Layer(step, capacity, raw=True))
         self._layers = [*self._addends, *self._movers, *self._finals]
-        if not self.row_by_row:
-            self._local = np.zeros(capacity, dtype=np.bool_)
-            self._ok = np.zeros(capacity, dtype=np.bool_)
-            self._partial = np.zeros(capacity)
 
     def _judge(self, window: Window) -> tuple[Bools, Floats]:
         """What rows decide alone: feasibility, and the score without layers."""
@@ -300,5 +317,6 @@ def ranking_keys(cluster: Cluster, rows: slice | Ints, ok: Bools, total: Floats)
     keys: Ints = total.astype(np.int64)
     keys <<= TIE_BITS
     keys |= cluster.tie[rows]
-    keys[~ok] = INFEASIBLE
+    if not ok.all():
+        keys[~ok] = INFEASIBLE
     return keys

@@ -164,7 +164,12 @@ class Engine(Books):
     def rows_and_keys(self, class_: SchedulingClass, program: Program) -> tuple[Ints | None, Ints]:
         """As :meth:`ranked`, of a class that is compiled."""
         if program.names is None:
-            return None, self.kept.evaluation(class_, program).refresh(self.cluster)
+            keys = None
+            if program.fresh:
+                # All-different pods are asked about once each: keeping their rankings would cost more than making them.
+                program.fresh = False
+                keys = Evaluation(program).once(self.cluster)
+            return None, self.kept.evaluation(class_, program).refresh(self.cluster) if keys is None else keys
         rows = rows_of(self.cluster, program.names)
         return rows, rank_few(program, self.cluster, rows) if len(rows) else rows
 

@@ -9,6 +9,7 @@ import numpy as np
 from koord.columns.matrix import Bools, Floats
 from koord.scheduler.config.upstreamargs import NodeResourcesBalancedAllocationArgs
 from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.constants import same
 from koord.scheduler.engine.resources import CPU, FIRST, MEMORY
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import ScorePlugin, Template, Terms
@@ -82,11 +83,11 @@ def _of_two(free: Floats, capacity: Floats, added: Floats) -> Floats:
     used = capacity - free
     used += added
     used /= capacity
-    np.minimum(used, 1.0, out=used)
+    np.minimum(used, same(1.0, used.shape[1]), out=used)
     deviation: Floats = used[0]
     deviation -= used[1]
     np.abs(deviation, out=deviation)
-    deviation /= 2.0
+    deviation *= 0.5
     np.subtract(1.0, deviation, out=deviation)
     deviation *= 100.0
     return np.trunc(deviation, out=deviation)

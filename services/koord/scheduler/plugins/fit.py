@@ -12,6 +12,7 @@ from koord.columns.matrix import Bools, Floats
 from koord.scheduler.config.rules import is_extended
 from koord.scheduler.config.upstreamargs import NodeResourcesFitArgs
 from koord.scheduler.engine.cluster import Cluster
+from koord.scheduler.engine.constants import same
 from koord.scheduler.engine.resources import CPU, FIRST, MEMORY, NOWHERE, PODS
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import FilterPlugin, Reason, ScorePlugin, Template, Terms
@@ -299,20 +300,19 @@ def _room(window: Window, number: int) -> tuple[Floats, Floats]:
 
 
 def _share(left: Floats, capacity: Floats, most: bool) -> Floats:
-    """floor(100·left/capacity), or of what is used; ``left`` is what remains after the pod.
+    """floor(100·left/capacity), or of what is used; ``left`` is what remains after the pod, and is written over.
 
     Exact: both are whole numbers below 2^46 in practice, so the rounded quotient never crosses a whole number.
     """
+    np.maximum(left, same(0.0, left.shape[1]) if left.ndim == 2 else 0.0, out=left)
     if most:
-        left = np.maximum(left, 0.0)
         used = np.subtract(capacity, left, out=left)
         used *= MAX_SCORE
         used /= capacity
         return np.floor(used, out=used)
-    share = np.maximum(left, 0.0)
-    share *= MAX_SCORE
-    share /= capacity
-    return np.floor(share, out=share)
+    left *= MAX_SCORE
+    left /= capacity
+    return np.floor(left, out=left)
 
 
 def resource_weights(pairs: Sequence[tuple[str, int]]) -> tuple[ResourceWeight, ...]:

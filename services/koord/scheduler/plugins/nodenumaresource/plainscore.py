@@ -6,6 +6,7 @@ What :class:`koord.scheduler.plugins.nodenumaresource.rows.Rows` would answer, o
 import numpy as np
 
 from koord.columns.matrix import Floats
+from koord.scheduler.engine.constants import same
 from koord.scheduler.engine.window import Window
 from koord.scheduler.numa.placing import Scoring
 
@@ -31,7 +32,7 @@ class PlainScore:
             return None
         free, capacity = both
         left = free - added
-        np.maximum(left, 0.0, out=left)
+        np.maximum(left, same(0.0, window.size), out=left)
         if self._most:
             np.subtract(capacity, left, out=left)
         left *= _MAX_SCORE
