@@ -49,6 +49,8 @@ class PodSeen(msgspec.Struct, frozen=True):
 
     ``bumps``: guards of the terms that the pod carries or matches, raised if it was not claimed (row 11).
     ``recharge``: what the charge depends on changed (its quota appeared), so the same version counts once more.
+    ``slots``: what the pod alone has (host ports, CPUs, volumes); it gets those that nobody has, and those of HELD
+    claims, which end.
     """
 
     uid: str
@@ -59,6 +61,7 @@ class PodSeen(msgspec.Struct, frozen=True):
     resource_version: str
     bumps: tuple[str, ...] = ()
     recharge: bool = False
+    slots: tuple[str, ...] = ()
 
 
 class PodGone(msgspec.Struct, frozen=True):

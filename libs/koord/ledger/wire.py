@@ -247,7 +247,8 @@ def _observation(seen: Observation, arguments: list[bytes]) -> tuple[Any, ...]:
                 raise LedgerRefused(f"pod {seen.namespace}/{seen.name} ({uid}): seen without a node")
             version = _version(seen.resource_version, uid)
             takes = _argument(arguments, seen.takes)
-            return "P", uid, seen.namespace, seen.name, node, takes, version, seen.bumps, seen.recharge
+            more = (seen.slots,) if seen.slots else ()
+            return "P", uid, seen.namespace, seen.name, node, takes, version, seen.bumps, seen.recharge, *more
         case UnitSeen(uid=uid):
             version = _version(seen.resource_version, uid)
             takes = _argument(arguments, seen.takes)

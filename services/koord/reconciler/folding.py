@@ -29,7 +29,16 @@ from koord.ledger.model import (
     UnitSeen,
     UnitUnbound,
 )
-from koord.reconciler.sights import BudgetSight, MetaSight, NodeSight, PodSight, SightError, UnitSight, request_of
+from koord.reconciler.sights import (
+    BudgetSight,
+    MetaSight,
+    NodeSight,
+    PodSight,
+    SightError,
+    UnitSight,
+    request_of,
+    slots_of,
+)
 from koord.runtime.settings import SCHEDULER_NAMES
 
 ENDED_PHASES = frozenset(("Succeed", "Failed"))
@@ -49,7 +58,7 @@ class Folder:
         self.scheduler_names = scheduler_names
         self.tree = QuotaTree()
         self.problems: list[tuple[str, MetaSight, str]] = []
-        self._pods: dict[str, tuple[str, tuple[Take, ...]]] = {}
+        self._pods: dict[str, tuple[str, tuple[Take, ...], tuple[str, ...]]] = {}
         self._units: dict[str, tuple[Take, ...]] = {}
         self._templates: dict[object, tuple[Take, ...]] = {}
         self._budgets: dict[str, int] = {}
@@ -288,10 +297,11 @@ class Folder:
         chain = self._chain(quota, meta)
         self._note_stray(pod, quota, chain)
         takes = self._takes(pod, request, chain, owned, is_preemptible(labels))
-        if self._pods.get(meta.uid) == (node, takes):
+        slots = slots_of(pod)
+        if self._pods.get(meta.uid) == (node, takes, slots):
             return []
-        self._pods[meta.uid] = (node, takes)
-        return [PodSeen(meta.uid, meta.namespace, meta.name, node, takes, meta.resource_version)]
+        self._pods[meta.uid] = (node, takes, slots)
+        return [PodSeen(meta.uid, meta.namespace, meta.name, node, takes, meta.resource_version, slots=slots)]
 
     def _takes(
         self, pod: PodSight, request: dict[str, int], chain: tuple[str, ...], owned: bool, preemptible: bool

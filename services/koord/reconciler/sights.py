@@ -10,8 +10,9 @@ import msgspec
 
 from koord.accounting.generation import node_generation
 from koord.accounting.requests import pod_request
+from koord.accounting.slots import HostPort, host_ports, pod_slots
 from koord.kube.meta import ResourceList
-from koord.kube.pods import FAILED, SUCCEEDED, PodSpec
+from koord.kube.pods import FAILED, SUCCEEDED, PodSpec, Volume
 
 _NONE: Final = msgspec.Raw(b"")
 _MEMO: Final = 8192
@@ -36,7 +37,8 @@ class MetaSight(msgspec.Struct, rename="camel", gc=False):
 
 
 class PodSpecSight(msgspec.Struct, rename="camel", gc=False):
-    """A pod's node, and the bytes that decide its request (``parts``, filled after decoding)."""
+    """A pod's node, the bytes that decide its request (``parts``, filled after decoding), and the names of its volumes'
+    claims (``claims``)."""
 
     node_name: str | None = None
     scheduler_name: str | None = None
@@ -45,7 +47,9 @@ class PodSpecSight(msgspec.Struct, rename="camel", gc=False):
     init_containers: msgspec.Raw = _NONE
     overhead: msgspec.Raw = _NONE
     resources: msgspec.Raw = _NONE
+    volumes: msgspec.Raw = _NONE
     parts: Parts | None = None
+    claims: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # A Raw is a window on the whole message: keep the bytes, once per template, and let the message go.
@@ -54,6 +58,22 @@ class PodSpecSight(msgspec.Struct, rename="camel", gc=False):
         if len(_interned) > _MEMO:
             _interned.clear()
         self.containers = self.init_containers = self.overhead = self.resources = _NONE
+        volumes = bytes(self.volumes)
+        if b'"persistentVolumeClaim"' in volumes:
+            self.claims = _claims_in(volumes)
+        self.volumes = _NONE
+
+
+def _claims_in(volumes: bytes) -> tuple[str, ...]:
+    try:
+        decoded = _volumes.decode(volumes)
+    except (msgspec.MsgspecError, RecursionError):
+        return ()  # no pod that the API took
+    return tuple(
+        dict.fromkeys(
+            volume.persistent_volume_claim.claim_name for volume in decoded or () if volume.persistent_volume_claim
+        )
+    )
 
 
 class ConditionSight(msgspec.Struct, rename="camel", gc=False):
@@ -180,6 +200,8 @@ class UnitSight(msgspec.Struct, rename="camel", gc=False):
 
 
 _interned: dict[Parts, Parts] = {}
+_volumes = msgspec.json.Decoder(list[Volume] | None)
+_ports: dict[Parts, tuple[HostPort, ...]] = {}
 _requests: dict[Parts, dict[str, int]] = {}
 
 
@@ -189,13 +211,37 @@ def request_of(pod: PodSight) -> dict[str, int]:
     assert parts is not None
     request = _requests.get(parts)
     if request is None:
-        names = (b'"containers":', b'"initContainers":', b'"overhead":', b'"resources":')
-        body = b"{%s}" % b",".join(name + part for name, part in zip(names, parts, strict=True) if part)
         try:
-            request = pod_request(msgspec.json.decode(body, type=PodSpec))
+            request = pod_request(_spec_of(parts))
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise SightError(f"spec: {error}") from error
         if len(_requests) >= _MEMO:
             _requests.clear()
         _requests[parts] = request
     return request
+
+
+def slots_of(pod: PodSight) -> tuple[str, ...]:
+    """What the pod alone has of its node, and the volumes that nobody else may use meanwhile."""
+    spec, parts = pod.spec, pod.spec.parts
+    assert parts is not None
+    ports: tuple[HostPort, ...] = ()
+    if b'"hostPort"' in parts[0] or b'"hostPort"' in parts[1]:
+        known = _ports.get(parts)
+        if known is None:
+            try:
+                read = _spec_of(parts)
+            except (ValueError, msgspec.MsgspecError, RecursionError):
+                return ()  # its request cannot be read either, which is told
+            known = host_ports(read.containers, read.init_containers)
+            if len(_ports) >= _MEMO:
+                _ports.clear()
+            _ports[parts] = known
+        ports = known
+    return pod_slots(spec.node_name or "", pod.metadata.namespace, ports, spec.claims, pod.metadata.annotations)
+
+
+def _spec_of(parts: Parts) -> PodSpec:
+    names = (b'"containers":', b'"initContainers":', b'"overhead":', b'"resources":')
+    body = b"{%s}" % b",".join(name + part for name, part in zip(names, parts, strict=True) if part)
+    return msgspec.json.decode(body, type=PodSpec)

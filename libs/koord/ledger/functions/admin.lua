@@ -1,5 +1,7 @@
 -- Who leads; opening the ledger, closing it, dropping and rebuilding what it holds.
+-- In a block of its own, as reading.lua.
 
+do
 -- How far ahead of the clock a time may be, and where it is set if it is further, ms.
 local AHEAD = {[':leases'] = {600000, 30000}, [':renewals'] = {600000, 30000}, [':offers'] = {600000, 60000},
   [':gone'] = {3600000, 600000}}
@@ -199,4 +201,14 @@ local function sweep_now(keys, args)
   local expired = take_expired(L)
   flush(L)
   return cmsgpack.pack({'ok', L.epoch, changed, freed, {}, expired, {}, {}, {}})
+end
+
+register('sweep_v1', sweep_now, 'allow-oom')
+register('lead_v1', lead, 'allow-oom')
+register('begin_v1', begin, 'allow-oom')
+register('rebuild_v1', rebuild, 'allow-oom')
+register('close_v1', close, 'allow-oom')
+register('retire_v1', retire, 'allow-oom')
+register('open_v1', open, 'allow-oom')
+register('owners_v1', owners, 'no-writes')
 end

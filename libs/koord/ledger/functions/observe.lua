@@ -8,10 +8,27 @@ local function older(a, b)
   return a < b
 end
 
+-- What a running pod alone has, as the API shows it: it gets what nobody has, and what a HELD claim has, which ends. What
+-- another pod has that runs or is being bound stays that one's.
+local function have_slots(L, uid, rec, slots)
+  for _, slot in ipairs(slots or {}) do
+    local holder = slot_holder(L, slot)
+    local other = holder and holder ~= uid and record(L, holder)
+    if other and other[REC.STATE] == HELD then
+      hit_held(L, holder, other, 'elsewhere')
+      holder = slot_holder(L, slot)
+    end
+    if not holder then
+      set_slot(L, slot, uid)
+      rec[REC.SLOTS][#rec[REC.SLOTS] + 1] = slot
+    end
+  end
+end
+
 -- Rows 10, 11, 12 and, for another node than claimed, 5 or 9 before 11.
 -- `bumps` are the guards of the terms that the pod carries or matches: a claim has bumped them already, row 11 does.
 -- `recharge`: what the charge depends on changed, though the object did not.
-local function seen(L, uid, namespace, name, node, takes, rv, bumps, recharge)
+local function seen(L, uid, namespace, name, node, takes, rv, bumps, recharge, slots)
   if L.nominations > 0 then end_nominated(L, uid) end
   if marked(L, uid) then return end
   local rec = record(L, uid)
@@ -23,6 +40,7 @@ local function seen(L, uid, namespace, name, node, takes, rv, bumps, recharge)
         discharge(L, old, true)
       end
       rec[REC.RV], rec[REC.NODE], rec[REC.TAKES] = rv, node, takes
+      have_slots(L, uid, rec, slots)
       put_record(L, uid, rec)
     end
     return
@@ -53,6 +71,7 @@ local function seen(L, uid, namespace, name, node, takes, rv, bumps, recharge)
     rec = {OBSERVED, '', 0, '', namespace, name, node, takes, '', 0, rv, '', {}}
   end
   count(L, OBSERVED, 1)
+  have_slots(L, uid, rec, slots)
   put_record(L, uid, rec)
   L.observed_uids[#L.observed_uids + 1] = uid
 end
@@ -239,7 +258,7 @@ end
 local apply = {
   M = function(L, o) noted(L, o[2], o[3], o[4], o[5], o[6], o[7], o[8], o[9], o[10]) end,
   T = function(L, o) end_victim(L, o[2]) end,
-  P = function(L, o) seen(L, o[2], o[3], o[4], o[5], o[6], o[7], o[8], o[9]) end,
+  P = function(L, o) seen(L, o[2], o[3], o[4], o[5], o[6], o[7], o[8], o[9], o[10]) end,
   G = function(L, o, remember) gone(L, o[2], o[3], remember) end,
   U = function(L, o) unbound(L, o[2], o[3]) end,
   S = function(L, o) settled(L, o[2], o[3], o[4]) end,

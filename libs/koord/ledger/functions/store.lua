@@ -385,3 +385,9 @@ local function flush(L)
       'observed', L.counts[OBSERVED])
   end
 end
+
+-- The functions by the names that clients call; a later version of one gets a name of its own. Only claims and renewals
+-- need room: everything else ends or settles what is there, and must run out of memory too.
+local function register(name, callback, ...)
+  redis.register_function{function_name = name, callback = callback, flags = {...}}
+end

@@ -6,10 +6,13 @@ A port of one address is a slot of its own: that somebody has the port on every 
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
+from koord.accounting import slots
+from koord.accounting.slots import ANY_ADDRESS as ANY
+from koord.accounting.slots import HostPort
 from koord.columns.matrix import Bools, Floats, Ints
 from koord.kube.pods import PodSpec
 from koord.scheduler.engine.cluster import Cluster, NodeInfo, RowColumn
@@ -31,16 +34,7 @@ from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.plugins.obstacles import Obstacle, Obstacles
 
 CLASH = "node(s) didn't have free ports for the requested pod ports"
-ANY = "0.0.0.0"
 MOST_MASKS = 256
-
-
-class HostPort(NamedTuple):
-    """A port of the node that a container takes."""
-
-    protocol: str
-    port: int
-    ip: str
 
 
 class NodePorts(FilterPlugin, ReservePlugin, AssignPlugin, NodePlugin):
@@ -51,6 +45,7 @@ class NodePorts(FilterPlugin, ReservePlugin, AssignPlugin, NodePlugin):
     """
 
     name: ClassVar[str] = "NodePorts"
+    reads_amounts: ClassVar[bool] = False
     between_pods: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
     reserves_what_it_filters: ClassVar[bool] = True
@@ -109,7 +104,7 @@ class NodePorts(FilterPlugin, ReservePlugin, AssignPlugin, NodePlugin):
         assert isinstance(terms, tuple)
         node = self._cluster.index.name(row)
         assert node is not None, "only live rows are chosen"
-        return Allocation(slots=tuple([slot(node, port) for port in terms]))
+        return Allocation(slots=tuple([slots.port_slot(node, port) for port in terms]))
 
     def unreserve(self, uid: str) -> None:
         """Nothing is remembered between Reserve and ``assigned``."""
@@ -193,23 +188,10 @@ class NodePorts(FilterPlugin, ReservePlugin, AssignPlugin, NodePlugin):
 
 
 def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
-    """What the containers, and the init containers that stay, take of the node; an unnamed address is every one."""
+    """What the pod takes of the node; an unnamed address is every one."""
     if not any(container.ports for container in (*spec.containers, *spec.init_containers)):
         return ()
-    staying = (*spec.containers, *(init for init in spec.init_containers if init.restart_policy == "Always"))
-    found = {
-        HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY)
-        for container in staying
-        for port in container.ports
-        if port.host_port > 0
-    }
-    return tuple(sorted(found))
-
-
-def slot(node: str, port: HostPort) -> str:
-    """The ledger's name of a port of a node."""
-    item = f"port/{node}/{port.protocol}/{port.port}"
-    return item if port.ip == ANY else f"{item}/{port.ip}"
+    return slots.host_ports(spec.containers, spec.init_containers)
 
 
 def clash(one: HostPort, other: HostPort) -> bool:

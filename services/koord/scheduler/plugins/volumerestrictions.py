@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
+from koord.accounting.slots import claim_slot
 from koord.columns.matrix import Bools, Ints
 from koord.kube.pods import PodSpec
 from koord.kube.resources import Resource
@@ -56,6 +57,7 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, ReservePlugin, AssignPlu
     """Counts the pods with a node that use a claim, and keeps which disks are at which node."""
 
     name: ClassVar[str] = "VolumeRestrictions"
+    reads_amounts: ClassVar[bool] = False
     between_pods: ClassVar[bool] = True
     monotone: ClassVar[bool] = True
     reserves_what_it_filters: ClassVar[bool] = True
@@ -163,7 +165,7 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, ReservePlugin, AssignPlu
     def reserve(self, pod: PodRef, terms: Terms, row: int) -> Allocation:
         """The claims as slots; that they are in use here is counted as soon as the pod is assigned."""
         assert isinstance(terms, RestrictionTerms)
-        return Allocation(slots=tuple([f"claim/{key}" for key in terms.claims]))
+        return Allocation(slots=tuple([claim_slot(key) for key in terms.claims]))
 
     def unreserve(self, uid: str) -> None:
         """Nothing is remembered between Reserve and ``assigned``."""
