@@ -305,9 +305,13 @@ class Outside:
         delivery.ack()
 
     async def _nominate(self, patch: Patch) -> None:
-        """A patch that says for which node a pod waits is shown; what else is patched nobody here reads."""
+        """A patch that says for which node a pod waits is shown, and that it has to go with its deletion; what else is
+        patched nobody here reads."""
         status = msgspec.json.decode(patch.body).get("status", {})
         body = self.pods.get(f"{patch.target.namespace}/{patch.target.name}")
+        told = [one for one in status.get("conditions", ()) if one["type"] == "DisruptionTarget"]
+        if body is not None and body["metadata"]["uid"] == patch.target.uid and told:
+            body["status"]["conditions"] = [*body["status"].get("conditions", ()), *told]
         if body is not None and body["metadata"]["uid"] == patch.target.uid and "nominatedNodeName" in status:
             node = body["status"]["nominatedNodeName"] = status["nominatedNodeName"] or ""
             pod = msgspec.convert(body, Pod)

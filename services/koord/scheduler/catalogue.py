@@ -116,6 +116,7 @@ class Catalogue:
         shape = view.shape
         assert shape is not None, "a decoded pod has a shape"
         prepared = self._of(shape)
+        terminating = view.metadata.deletion_timestamp is not None
         return AssignedPod(
             _ref(view),
             prepared.spec,
@@ -126,8 +127,9 @@ class Catalogue:
             view.true_since("Initialized"),
             view.started,
             view.owner,
-            view.metadata.deletion_timestamp is not None,
+            terminating,
             evicted=view.evicted,
+            preempted=terminating and view.preempted,
         )
 
     def class_of(self, view: PodView) -> SchedulingClass:

@@ -19,6 +19,7 @@ __all__ = ["PodShape", "PodShapeError", "PodView"]
 _ABSENT = msgspec.Raw(b"")
 _EMPTY: dict[str, str] = {}
 _DISRUPTED: Final = "DisruptionTarget"
+_PREEMPTED: Final = "PreemptionByScheduler"
 _KEPT: Final = frozenset(("PodScheduled", "Initialized", _DISRUPTED))
 _EVICTED: Final = "EvictionByEvictionAPI"
 
@@ -248,6 +249,14 @@ class PodView(msgspec.Struct, rename="camel"):
             if found.type == _DISRUPTED and found.reason == _EVICTED and found.status == "True":
                 return _seconds(found.last_transition_time)
         return 0.0
+
+    @property
+    def preempted(self) -> bool:
+        """Whether a scheduler asked it to go for a pod of higher priority."""
+        return any(
+            found.type == _DISRUPTED and found.reason == _PREEMPTED and found.status == "True"
+            for found in self.status.conditions
+        )
 
     @property
     def started(self) -> float:

@@ -41,10 +41,11 @@ class Crowd(Bed):
         started: float = 0.0,
         labels: Mapping[str, str] | None = None,
         terminating: bool = False,
+        preempted: bool = False,
     ) -> AssignedPod:
         """A pod that the API shows on ``node``; ``started`` in seconds since the epoch."""
         pod = self.catalogue.assigned(self._view(name, priority, cpu, ports, labels), node)
-        pod = msgspec.structs.replace(pod, started=started, terminating=terminating)
+        pod = msgspec.structs.replace(pod, started=started, terminating=terminating or preempted, preempted=preempted)
         self.engine.count(pod)
         return pod
 

@@ -197,12 +197,16 @@ def test_nobody_else_goes_while_a_victim_goes_on_the_nominated_node() -> None:
     crowd = Crowd()
     for node in ("a", "b"):
         crowd.node(node, cpu=1000)
-    crowd.running("going", "a", 1, terminating=True)
-    crowd.running("r", "b", 1)
+    crowd.running("going", "a", 1, preempted=True)
+    crowd.running("r", "b", 0)
     pod = crowd.wanting("p", 10)
     crowd.nominate(pod, "a")
     assert crowd.search.find(pod) == TERMINATING
     assert TERMINATING == "preemption: not eligible due to a terminating pod on the nominated node."
+    # Who goes for another reason is waited for by nobody: it may take its time.
+    crowd.running("going", "a", 1, terminating=True)
+    assert victims(crowd.search.find(pod)) == ["r"]
+    crowd.running("going", "a", 1, preempted=True)
     # The node cannot do any more: another one may.
     crowd.node("a", cpu=1000, taints=[("k", "", "NoSchedule")])
     assert victims(crowd.search.find(pod)) == ["r"]

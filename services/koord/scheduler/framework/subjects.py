@@ -55,7 +55,8 @@ class AssignedPod(msgspec.Struct, frozen=True, gc=False):
 
     ``spec`` is its scheduling-relevant part and shared by equal pods. Times are seconds since the epoch, 0 if unknown:
     ``since`` it has its node, ``initialized`` its condition says so, ``started`` its kubelet saw it, ``evicted`` by the
-    Eviction API. ``owner`` is the kind of its controller.
+    Eviction API. ``owner`` is the kind of its controller. ``preempted``: it is ``terminating`` for a pod of higher
+    priority.
     """
 
     ref: PodRef
@@ -70,6 +71,7 @@ class AssignedPod(msgspec.Struct, frozen=True, gc=False):
     terminating: bool = False
     planned: bool = False
     evicted: float = 0.0
+    preempted: bool = False
 
 
 class Pending(str):

@@ -170,11 +170,11 @@ class Search:
         return PREFIX + fit_error(total, texts.items())
 
     def _waits(self, node: str, rows: Ints, priority: int) -> bool:
-        """Whether a pod that has to go for it still stands on the nominated node, and the node may yet do."""
+        """Whether a pod that a scheduler asked to go still stands on the nominated node, and the node may yet do."""
         row = self._engine.cluster.index.find(node)
         if row is None or row not in rows.tolist():
             return False
-        return any(pod.terminating and pod.priority < priority for pod in self._engine.pods_on(node))
+        return any(pod.preempted and pod.priority < priority for pod in self._engine.pods_on(node))
 
     def _best(
         self, attempt: Attempt, rows: Ints, priority: int, enough: int, every: list[Candidate] | None
