@@ -49,7 +49,7 @@ class Planner:
         self._homeless: list[tuple[Unit, PodInfo, Diagnosis]] = []
         self._profile = profile
         self._jobs = jobs if jobs is not None and jobs.any else None
-        self._inline = InlineJobs(engine, queue, world)
+        self.inline = InlineJobs(engine, queue, world)
         self.audit: Auditor | None = None
 
     async def plan(self, units: Sequence[Unit]) -> list[Planned]:
@@ -58,7 +58,7 @@ class Planner:
         begun = perf_counter()
         slice_end = begun + SLICE_S
         index = 0
-        self._inline.begin()
+        self.inline.begin()
         while index < len(units):
             unit = units[index]
             if self._jobs is not None and self._under_way(unit):
@@ -122,13 +122,13 @@ class Planner:
 
     def _under_way(self, unit: Unit) -> bool:
         """Whether the unit was planned already, with the job of another one."""
-        return unit.key in self._inline.seized or any(map(self._engine.assumed, unit.pods))
+        return unit.key in self.inline.seized or any(map(self._engine.assumed, unit.pods))
 
     def _of_job(self, unit: Unit) -> bool:
         """Whether a plugin may have a plan for the job of the unit's pods, or had one that they are in."""
         if self._jobs is None:
             return False
-        return unit.key in self._inline.seized or any(map(self._jobs.concerns, unit.pods.values()))
+        return unit.key in self.inline.seized or any(map(self._jobs.concerns, unit.pods.values()))
 
     async def _job(self, unit: Unit, planned: list[Planned]) -> bool:
         """Place a single pod by the plan of its job; False: there is none."""
@@ -155,7 +155,7 @@ class Planner:
 
     async def _whole(self, unit: Unit, trigger: PodInfo, asked: Asked, planned: list[Planned]) -> None:
         """Place all pods of a plan together, or refuse them."""
-        made = await self._inline.place(unit, trigger, asked)
+        made = await self.inline.place(unit, trigger, asked)
         if isinstance(made, Planned):
             planned.append(made)
         elif made is not None:

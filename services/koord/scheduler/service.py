@@ -211,6 +211,7 @@ class SchedulerService:
                     self._publisher,
                     at_once=profiles.at_once,
                 )
+                planner.inline.outside = self._extending.chooses
             except ConfigError as error:
                 raise SettingsError(f"{settings.config}: {error}") from error
         self._complete = False

@@ -7,7 +7,7 @@ from koord.runtime.host import Host
 from koord.scheduler.binds import Binds
 from koord.scheduler.config.extenders import ExtenderConfig
 from koord.scheduler.driver import Driver
-from koord.scheduler.engine.placement import Engine
+from koord.scheduler.engine.placement import Engine, PodInfo
 from koord.scheduler.extenders.asking import Extenders
 from koord.scheduler.extenders.binder import ExtenderBinder
 from koord.scheduler.extenders.client import ExtenderClient
@@ -45,6 +45,10 @@ class Extending:
         self._binder = ExtenderBinder(extenders, publisher, host.log, refused=binds.refused_outside, left=binds.publish)
         driver.stage = self._stage
         binds.outside = self._binder
+
+    def chooses(self, pod: PodInfo) -> bool:
+        """Whether an extender has a say in where the pod goes."""
+        return self._extenders.chooses(pod.class_)
 
     async def start(self) -> None:
         """Begin to read what extenders want to be shown."""

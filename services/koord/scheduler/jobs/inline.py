@@ -1,6 +1,7 @@
 """From plans of whole jobs to what is claimed: which units of the queue have a part in a plan, and whom to refuse."""
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic, perf_counter, time
 
 from koord.scheduler.claiming import Planned
@@ -24,6 +25,8 @@ class InlineJobs:
         self._queue = queue
         self._world = world
         self._undesignated = Undesignated()
+        self.outside: Callable[[PodInfo], bool] | None = None
+        """Whether somebody outside is to be asked about a pod before it is placed."""
 
     def begin(self) -> None:
         """A new batch of units is planned."""
@@ -72,4 +75,6 @@ class InlineJobs:
         unit = self._world.unit_of(pod.uid)
         if unit is None:
             return "it is under way"
+        if self.outside is not None and pod.uid not in self._engine.advice and self.outside(pod):
+            return "an extender has to be asked about it first"
         return (unit.message or "it waits at its gates") if unit.state == "gated" else None
