@@ -47,8 +47,10 @@ class Explainer:
         flight = self._binds.flights.of_pod(uid)
         if flight is not None:
             _, placed = flight.members[uid]
-            held = flight.bind is None
+            held = flight.bind is None and not flight.outside
             text = "room is held until the gang is complete" if held else "claimed, the bind is under way"
+            if flight.outside:
+                text = "claimed, an extender binds the pod"
             if held and (plugin := self._binds.waits_for(flight)):
                 text = f"room is held until {plugin} has in the API what the pods need"
             return self._pending(question, pod, "planned" if held else "binding", text, node=placed.node)

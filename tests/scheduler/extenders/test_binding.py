@@ -4,6 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from koord.bus.questions import ask
+from koord.contracts.asks import ExplainPod, PodExplanation
 from tests.scheduler.extenders.servers import extender
 from tests.scheduler.extenders.test_service import GPU, settings
 from tests.scheduler.outside import Outside, outside, scheduler, until
@@ -110,6 +112,9 @@ async def test_an_extender_that_dies_while_it_binds(
             await gpu(world, "mine")
             await until(lambda: server.asked, "asked")
             assert await held(world) == 1000
+            explained = await ask(world.bus, "scheduler", "explain", ExplainPod("default", "mine"), PodExplanation)
+            assert (explained.state, explained.node) == ("binding", "n0")
+            assert explained.message == "claimed, an extender binds the pod"
             await server.kill()
             await bind_it(world, server.of("bind")[0])
             await until(lambda: not len(service._binds.flights), "seen bound")

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
+from koord.bus.questions import ask
+from koord.contracts.asks import ExplainPod, PodExplanation
 from koord.runtime.settings import SettingsError
+from koord.scheduler.extenders.stage import WAITING
 from koord.scheduler.queueing.queue import QueueSettings
 from koord.scheduler.settings import SchedulerSettings
 from koord.telemetry.metrics import render
@@ -155,6 +158,8 @@ async def test_a_slow_extender_holds_up_nobody_else(
                 for number in range(6):
                     await world.pod(f"slow{number}", containers=[{"name": "main", "resources": resources}])
                 await until(lambda: server.at_once == 3, "asked, so many at a time")
+                explained = await ask(world.bus, "scheduler", "explain", ExplainPod("default", "slow5"), PodExplanation)
+                assert explained.message == WAITING
                 for number in range(5):
                     await world.pod(f"plain{number}", cpu="10m")
                 await until(lambda: len(world.bound) == 5, "the others are bound")

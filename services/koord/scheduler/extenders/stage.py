@@ -25,6 +25,7 @@ from koord.telemetry.context import TraceContext
 from koord.telemetry.logs import Logger
 from koord.telemetry.spans import Spans
 
+WAITING = "waiting for the answers of extenders"
 AT_ONCE = 16
 """Pods that extenders are asked about at a time; the original schedules one by one and asks about one."""
 
@@ -66,6 +67,7 @@ class ExtenderStage:
         passed: list[Unit] = []
         for unit in units:
             if any(self._extenders.chooses(pod.class_) for pod in unit.pods.values()):
+                unit.message = WAITING
                 heapq.heappush(self._waiting, (-unit.priority, next(self._numbers), unit))
             else:
                 passed.append(unit)
