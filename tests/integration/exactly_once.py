@@ -1,6 +1,7 @@
 """Submitting the demo's jobs, counting those that are over, and judging that each ran exactly once."""
 
 import asyncio
+import contextlib
 import itertools
 import json
 from collections import Counter, defaultdict
@@ -18,6 +19,8 @@ from tests.integration.conftest import Up
 GRACE_S = 90.0
 """In which a gang must be whole. It would never be if part of it were forgotten; how soon it is depends on the machine,
 and a gateway that is stopped, not dead, holds the rest until its Lease is over (15 s on a real API server)."""
+STALL_S = 120.0
+"""Without any job that ends, something is stuck."""
 JOB_RESOURCES = {
     "Job": "jobs.batch",
     "TFJob": "tfjobs.kubeflow.org",
@@ -98,16 +101,33 @@ class Arriving:
 
         await until(reached, 60)
 
-    def over(self, count: int) -> Callable[[], Awaitable[bool]]:
-        """Whether so many are over; not, while the API server does not answer."""
+    async def until_over(self, count: int | None = None) -> None:
+        """Wait until so many are over, or all; `AssertionError` with what is left if none ends in `STALL_S`.
 
-        async def check() -> bool:
-            try:
-                return await finished(self._api) >= count
-            except (ApiError, OSError):
-                return False
+        Slow is not stuck: a machine that does other work as well takes its time, but some job ends every now and then.
+        """
+        wanted = len(self.jobs) if count is None else count
+        clock = asyncio.get_running_loop().time
+        best, since = -1, clock()
+        while best < wanted:
+            with contextlib.suppress(ApiError, OSError):  # nobody answers just now
+                ended = await finished(self._api)
+                if ended > best:
+                    best, since = ended, clock()
+            assert clock() - since < STALL_S, f"{best} of {wanted} jobs are over, then none in {STALL_S:g} s:\n" + (
+                await self._left()
+            )
+            await asyncio.sleep(0.05)
 
-        return check
+    async def _left(self) -> str:
+        """Units that have not ended and pods that do not run, some of them."""
+        units, _ = await self._api.list("queueunits.scheduling.x-k8s.io")
+        pods, _ = await self._api.list("pods")
+        left = [unit for unit in units if (unit.get("status") or {}).get("phase") not in ("Succeed", "Failed")]
+        waiting = [pod for pod in pods if pod["status"].get("phase") not in ("Running", "Succeeded")]
+        return "\n".join(
+            f"{item['metadata']['name']}: {json.dumps(item.get('status'))}" for item in [*left[:5], *waiting[:5]]
+        )
 
 
 async def units_over(api: HttpClusterApi) -> None:

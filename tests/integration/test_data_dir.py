@@ -29,13 +29,13 @@ async def test_jobs_in_flight_finish_exactly_once_over_a_kill_of_the_api_server(
         for manifest in [*scenario.namespaces(), *scenario.quotas()]:
             await create(api, manifest)
         await arriving.more(JOBS)
-        await until(arriving.over(JOBS // 6), 120)
+        await arriving.until_over(JOBS // 6)
         before, where = up.ready["pids"]["apiserver"], up.kubeconfig.read_text()
         await arriving.in_flight(IN_FLIGHT)
         up.kill("apiserver")
         await until(restarted(up, "apiserver", before), 60)
         assert await asyncio.to_thread(Path(up.ready["kubeconfig"]).read_text) == where
-        await until(arriving.over(len(arriving.jobs)), 240)
+        await arriving.until_over()
         changes = list(history.changes())
         await history.stop()
 

@@ -28,12 +28,12 @@ async def test_every_job_finishes_exactly_once(own_up: Callable[..., Up]) -> Non
         await arriving.more(JOBS)
         # A kill each time some more of the jobs are done: every service dies while jobs are in every stage.
         for number, service in enumerate(SERVICES):
-            await until(arriving.over((JOBS - IN_FLIGHT) * number // (2 * len(SERVICES))), 120)
+            await arriving.until_over((JOBS - IN_FLIGHT) * number // (2 * len(SERVICES)))
             before = up.ready["pids"][service]
             await arriving.in_flight(IN_FLIGHT)
             up.kill(service)
             await until(restarted(up, service, before), 60)
-        await until(arriving.over(len(arriving.jobs)), 240)
+        await arriving.until_over()
         await units_over(api)
         changes = list(history.changes())
         await history.stop()

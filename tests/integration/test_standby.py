@@ -82,7 +82,7 @@ async def test_whoever_leads_may_die_or_sleep(own_up: Callable[..., Up], capsys:
         await arriving.more(JOBS)
         # What comes while nobody leads is bound to be in flight, however fast the machine is.
         for number, service in enumerate(LEADERS):
-            await until(arriving.over(5 * number), 120)
+            await arriving.until_over(5 * number)
             slot = await replicas.leader(service)
             up.kill(slot)
             killed = time.monotonic()
@@ -105,7 +105,7 @@ async def test_whoever_leads_may_die_or_sleep(own_up: Callable[..., Up], capsys:
                 await until(_passed(begun + STOPPED_S), 2 * STOPPED_S)
             finally:
                 os.kill(pid, signal.SIGCONT)
-        await until(arriving.over(len(arriving.jobs)), 240)
+        await arriving.until_over()
         await units_over(api)
         changes = list(history.changes())
         await history.stop()

@@ -11,7 +11,7 @@ import pytest
 from koord.cli.api import connect
 from koord.cli.demo import scenario
 from koord.localcluster.controlplane.plane import ControlPlane
-from tests.integration.exactly_once import Arriving, create, judge, units_over, until
+from tests.integration.exactly_once import Arriving, create, judge, units_over
 from tests.realcluster.fixtures import MakeControlPlane
 from tests.realcluster.koord import READABLE, koord_up, stored_history
 
@@ -58,10 +58,10 @@ async def test_jobs_finish_exactly_once_over_the_deaths_of_apiservers_and_etcd(
             arriving = Arriving(api, 2.0)
             await arriving.more(JOBS)
             for number, fault in enumerate(FAULTS):
-                await until(arriving.over(JOBS * number // (2 * len(FAULTS))), 200)
+                await arriving.until_over(JOBS * number // (2 * len(FAULTS)))
                 await arriving.in_flight(IN_FLIGHT)
                 await fault(plane)
-            await until(arriving.over(len(arriving.jobs)), 300)
+            await arriving.until_over()
             await units_over(api)
         now = up.ready["pids"]
         assert {name for name in pids if now.get(name) != pids[name]} == set(), "a process ended because of it"
