@@ -1,6 +1,7 @@
 """Extenders through the service: real HTTP, real bus, real ledger."""
 
 import asyncio
+import math
 from pathlib import Path
 from typing import Any
 
@@ -153,11 +154,13 @@ async def test_a_slow_extender_holds_up_nobody_else(
         block = asks(server, managedResources=[{"name": GPU}], httpTimeout="60s")
         async with outside(nats_url, redis_url, cluster) as world:
             await _nodes(world, more={GPU: "100"})
-            async with scheduler(nats_url, redis_url, cluster, settings(tmp_path, block, parallelism=3)):
+            async with scheduler(nats_url, redis_url, cluster, settings(tmp_path, block, parallelism=3)) as service:
                 resources = {"requests": {"cpu": "10m", GPU: "1"}, "limits": {GPU: "1"}}
                 for number in range(6):
                     await world.pod(f"slow{number}", containers=[{"name": "main", "resources": resources}])
                 await until(lambda: server.at_once == 3, "asked, so many at a time")
+                began = [service._queue.units[uid].popped_at for uid in service._world.pending]
+                assert began.count(math.inf) == 3, "who only waits is not late"
                 explained = await ask(world.bus, "scheduler", "explain", ExplainPod("default", "slow5"), PodExplanation)
                 assert explained.message == WAITING
                 for number in range(5):

@@ -9,6 +9,7 @@ highest priority first. Nothing of this is kept anywhere: whoever plans the unit
 import asyncio
 import heapq
 import itertools
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -68,6 +69,7 @@ class ExtenderStage:
         for unit in units:
             if any(self._extenders.chooses(pod.class_) for pod in unit.pods.values()):
                 unit.message = WAITING
+                unit.popped_at = math.inf  # its attempt begins when somebody is asked
                 heapq.heappush(self._waiting, (-unit.priority, next(self._numbers), unit))
             else:
                 passed.append(unit)
@@ -109,7 +111,7 @@ class ExtenderStage:
                 self._ready.append(unit)  # its pods went while it waited: the planner knows what to do
                 self._kick()
                 continue
-            unit.popped_at = time.monotonic()  # its attempt begins
+            unit.popped_at = time.monotonic()
             count = len(unit.pods)
             self._asking += count
             task = asyncio.create_task(self._ask(unit))

@@ -3,8 +3,6 @@
 import base64
 import os
 import ssl
-import tempfile
-from pathlib import Path
 
 from koord.scheduler.config.errors import ConfigError, Problem
 from koord.scheduler.config.extenders import ExtenderConfig, ExtenderTLS
@@ -40,21 +38,23 @@ def _trusting(tls: ExtenderTLS, where: str) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, tls: ExtenderTLS, where: str) -> None:
-    """Python loads certificates from files only, so data is in one for a moment, readable by nobody else."""
-    with tempfile.TemporaryDirectory(prefix="koord-extender-") as folder:
+    """Python loads certificates from files only, so data is in one that is in memory, for a moment: where services run
+    nothing may be written to disk."""
+    files: list[int] = []
+    try:
         paths: list[str] = []
-        for name, data, path in (("cert", tls.cert_data, tls.cert_file), ("key", tls.key_data, tls.key_file)):
+        for data, path in ((tls.cert_data, tls.cert_file), (tls.key_data, tls.key_file)):
             if data:
-                path = str(Path(folder) / name)
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(base64.b64decode(data))
-            paths.append(path)
-        try:
-            context.load_cert_chain(*paths)
-        except (OSError, ValueError) as error:
-            field = f"{where}.{'certData' if tls.cert_data else 'certFile'}"
-            raise ConfigError([Problem(field, f"no certificate with its key: {_why(error)}")]) from error
+                files.append(os.memfd_create("koord-extender"))
+                os.write(files[-1], base64.b64decode(data))
+            paths.append(f"/proc/self/fd/{files[-1]}" if data else path)
+        context.load_cert_chain(*paths)
+    except (OSError, ValueError) as error:
+        field = f"{where}.{'certData' if tls.cert_data else 'certFile'}"
+        raise ConfigError([Problem(field, f"no certificate with its key: {_why(error)}")]) from error
+    finally:
+        for file in files:
+            os.close(file)
 
 
 def _why(error: Exception) -> str:
