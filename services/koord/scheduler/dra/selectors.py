@@ -1,4 +1,4 @@
-"""Selectors of devices: CEL expressions about ``device``, compiled once, answered once for equal devices.
+"""Selectors of devices: CEL expressions about ``device``, compiled once, answered once for devices alike to them.
 
 ``device.driver``, ``device.attributes[domain].name``, ``device.capacity[domain].name`` (quantities) and
 ``device.allowMultipleAllocations``, with Kubernetes' functions. A domain that a device has nothing of is an empty map
@@ -15,6 +15,9 @@ from typing import Any
 
 from koord.scheduler.dra.demand import DemandError
 from koord.scheduler.dra.devices import Device
+
+Read = tuple[str, str, str]
+"""``attributes`` or ``capacity``, domain and name; or the driver: see ``koord.scheduler.dra.reading``."""
 
 MOST_EXPRESSIONS = 1024
 MOST_ANSWERS = 65_536
@@ -37,28 +40,40 @@ class Selector:
 
     def __init__(self, text: str) -> None:
         self._answers: OrderedDict[Hashable, bool | str] = OrderedDict()
-        self._expression = _compile(text)
+        self._expression, self._reads = _compile(text)
 
     def matches(self, device: Device) -> bool:
         """Whether the expression is true of the device."""
-        answers = self._answers
-        found = answers.get(device.substance)
+        answers, key = self._answers, self._key(device)
+        found = answers.get(key)
         if found is None:
             try:
                 found = self._evaluate(device)
             except DemandError as error:
                 found = str(error)
-            answers[device.substance] = found
+            answers[key] = found
             if len(answers) > MOST_ANSWERS:
                 answers.popitem(last=False)
         if isinstance(found, str):
             raise DemandError(found)
         return found
 
+    def _key(self, device: Device) -> Hashable:
+        """Equal for devices of which the expression must say the same."""
+        if self._reads is None:
+            return device.substance
+        return (
+            device.driver,
+            *[
+                (device.capacity if part == "capacity" else device.attributes).get((domain, name))
+                for part, domain, name in self._reads
+            ],
+        )
+
     def _evaluate(self, device: Device) -> bool:
         from cel_expr_python import cel
 
-        shown = _shown(device)
+        shown = _shown(device, self._reads)
         while True:
             try:
                 answer = self._expression.eval(data={"device": shown})
@@ -138,28 +153,36 @@ def _environments() -> tuple[Any, Any]:
     return exact, working
 
 
-def _compile(text: str) -> Any:
+def _compile(text: str) -> tuple[Any, tuple[Read, ...] | None]:
+    """The expression, and all that it reads of a device (None: who knows)."""
+    from koord.localcluster.api.cel.tree import read
     from koord.localcluster.api.cel.wording import bare, in_kubernetes_words
+    from koord.scheduler.dra.reading import reads
 
     if len(text) > LONGEST:
         raise DemandError(f"CEL compile error: must have at most {LONGEST} characters")
     exact, working = _environments()
     try:
-        result = exact.compile(text).return_type().name().lower()
+        checked = exact.compile(text)
+        result = checked.return_type().name().lower()
         if result not in ("bool", "dyn", "any"):
             raise DemandError(f"CEL compile error: must evaluate to bool or the unknown type, not {result}")
-        return working.compile(text, disable_check=True)
+        found = reads(read(checked.serialize()).root)
+        return working.compile(text, disable_check=True), None if found is None else tuple(sorted(found))
     except (RuntimeError, UnicodeEncodeError, TypeError) as error:
         words = in_kubernetes_words(bare(str(error)), text, 0)
         raise DemandError(f"CEL compile error: compilation failed: {words}") from None
 
 
-def _shown(device: Device) -> dict[str, Any]:
-    """The device as expressions see it. Values of the evaluator are made anew for each: it owns them."""
+def _shown(device: Device, reads: tuple[Read, ...] | None) -> dict[str, Any]:
+    """The device as expressions see it, as far as they look. Values of the evaluator are made anew for each: it owns
+    them."""
     from koord.localcluster.api.cel import values
 
     attributes: dict[str, dict[str, Any]] = {}
     for (domain, name), (kind, value) in device.attributes.items():
+        if reads is not None and ("attributes", domain, name) not in reads:
+            continue
         shown: Any = value
         if kind == "version":
             try:
@@ -169,6 +192,8 @@ def _shown(device: Device) -> dict[str, Any]:
         attributes.setdefault(domain, {})[name] = shown
     capacity: dict[str, dict[str, Any]] = {}
     for (domain, name), amount in device.capacity.items():
+        if reads is not None and ("capacity", domain, name) not in reads:
+            continue
         try:
             capacity.setdefault(domain, {})[name] = values.quantity(amount)
         except ValueError as error:
