@@ -31,7 +31,9 @@ class Loosen(TransformPlugin):
         if ANYWHERE not in template.labels:
             return template
         found = self.change(template)
-        return found if isinstance(found, Template) or found is None else replace(template, spec=found)
+        if found is None or isinstance(found, Template):
+            return found  # type: ignore[return-value]
+        return replace(template, spec=found)
 
 
 def selecting(bed: Bed, name: str, *, loose: bool, cpu: str = "1") -> PodInfo:

@@ -5,19 +5,19 @@ backs off, unless what is left of its plan can be kept for it for a while (:mod:
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 from prometheus_client import Counter
 
-from koord.accounting.takes import NODE, PODS
+from koord.accounting.takes import NODE
 from koord.bus.connection import Bus
 from koord.bus.errors import BusError
 from koord.contracts.decisions import ObjectRef
 from koord.contracts.ledger import LedgerHint
 from koord.kube import resources
 from koord.ledger.client import Ledger
-from koord.ledger.model import ClaimAnswer, ClaimRequest, LedgerRefused, LedgerUnavailable, Release, Short, Wounded
+from koord.ledger.model import ClaimAnswer, ClaimRequest, LedgerRefused, LedgerUnavailable, Release, Wounded
 from koord.ledger.nominations import NominateAnswer, NominateRequest
 from koord.ledger.wire import check_claim
 from koord.scheduler import metrics
@@ -26,11 +26,11 @@ from koord.scheduler.claiming import GANG_SLOT, Claims, Planned
 from koord.scheduler.corrections import Corrections
 from koord.scheduler.flights import Flight
 from koord.scheduler.framework.events import ClusterEvent
-from koord.scheduler.jobs import metrics as jobs
 from koord.scheduler.nominating import KEEP_S, Nominating
 from koord.scheduler.notices import Notices
 from koord.scheduler.outgoing import Outgoing
 from koord.scheduler.queueing.queue import SchedulingQueue
+from koord.scheduler.returning import Returning
 from koord.scheduler.withdrawing import Withdrawing
 from koord.scheduler.world import World
 from koord.telemetry.context import TraceContext
@@ -75,8 +75,8 @@ class ClaimRounds:
         self._claims = claims
         self._binds = binds
         self._notices = notices
-        self._corrections = corrections
         self._nominating = nominating
+        self._returning = Returning(world, queue, notices, corrections, self._restore)
         self._bus = bus
         self._ledger = ledger
         self._outgoing = outgoing
@@ -149,7 +149,7 @@ class ClaimRounds:
             try:
                 check_claim(request)
             except LedgerRefused as error:
-                self._give_back(plan, time.monotonic(), str(error))
+                self._returning.give_back(plan, time.monotonic(), str(error))
                 continue
             requests.append(request)
             sent.append((plan, context, claim_context))
@@ -162,7 +162,7 @@ class ClaimRounds:
             self._close(f"ledger unavailable: {error}")
             self._unanswered += requests
             for plan, _, _ in sent:
-                self._give_back(plan, time.monotonic(), "ledger unavailable", again=True)
+                self._returning.give_back(plan, time.monotonic(), "ledger unavailable", again=True)
             return
         metrics.claim_seconds.observe(time.perf_counter() - start)
         end_ns = time.time_ns()
@@ -207,6 +207,10 @@ class ClaimRounds:
         for offer in offers:
             await self._nominate(offer)
 
+    def _restore(self, uids: Iterable[str]) -> None:
+        if self.withdrawing is not None:
+            self.withdrawing.rivals.restore(uids)
+
     def _withdrawn(self, plan: Planned, why: str, trace: TraceContext, since_ns: int) -> None:
         """The claim was given back: others had placed pods that forbid it. Planned anew, they are seen."""
         metrics.withdrawn.inc()
@@ -224,7 +228,9 @@ class ClaimRounds:
         again = unit.conflicts < CONFLICTS_IN_A_ROW
         if not again:
             unit.conflicts = 0
-        self._give_back(plan, time.monotonic(), f"taken back beside others' pods: {why}", again=again, counted=False)
+        self._returning.give_back(
+            plan, time.monotonic(), f"taken back beside others' pods: {why}", again=again, counted=False
+        )
 
     def _count_scheduled(self, plan: Planned) -> None:
         """Under the profile of the first, as with those that find no place."""
@@ -255,12 +261,12 @@ class ClaimRounds:
             # Members that went while the ledger was asked. A Strict gang is planned anew, others go on without them.
             if unit.group and request.strict:
                 self._binds.release(Release(request.id, answer.token))
-                self._give_back(plan, now, "a member of the gang is gone", again=True)
+                self._returning.give_back(plan, now, "a member of the gang is gone", again=True)
                 return []
             self._binds.release(Release(request.id, answer.token, tuple(gone)))
             plan.members = [(pod, placed) for pod, placed in plan.members if pod.uid not in gone]
             if not plan.members:
-                self._leave(plan, now)
+                self._returning.leave(plan, now)
                 return []
         flight = self._claims.flight(plan, request, answer, trace)
         flight.began = unit.popped_at
@@ -271,7 +277,7 @@ class ClaimRounds:
             metrics.pod_attempts.observe(each.attempts)
             self._world.planned(each, [pod for pod, _ in plan.members])
         self._count_scheduled(plan)
-        self._leave(plan, now)
+        self._returning.leave(plan, now)
         if not plan.complete:
             gang = self._world.book.of(next(iter(flight.members)))
             if gang is not None:
@@ -290,41 +296,6 @@ class ClaimRounds:
         hint = LedgerHint("released", items, [uid for one in wounded for uid in one.uids], claims)
         await self._outgoing.hint(hint)  # the reconciler tells them too, with what expired
 
-    def _leave(self, plan: Planned, now: float) -> None:
-        """The unit after its plan was claimed: gone, or waiting with the members that found no place."""
-        for guest in plan.guests:
-            if guest.pods:
-                self._queue.retry(guest, now)
-            else:
-                self._queue.done(guest, now)
-        unit = plan.unit
-        if not unit.pods:
-            self._queue.done(unit, now)
-        elif plan.rejecters:
-            self._queue.reject(unit, plan.rejecters, now, plan.message)
-        else:
-            self._queue.keep(unit, now)
-
-    def _give_back(self, plan: Planned, now: float, message: str, *, again: bool = False, counted: bool = True) -> None:
-        """Forget a plan; its unit is tried again, at once or after backing off, longer each time if ``counted``."""
-        self._forget(plan)
-        for unit in plan.units:
-            if not unit.pods:
-                self._queue.remove(unit.key)
-            elif again:
-                unit.message = message
-                self._queue.retry(unit, now)
-            else:
-                self._queue.fail(unit, now, message, counted=counted)
-
-    def _forget(self, plan: Planned) -> None:
-        """Take all of a plan off the books."""
-        gone = sum(self._world.engine.forget(pod.uid) for pod, _ in plan.members)
-        if plan.job and gone:
-            jobs.cleanups.labels("claim").inc(gone)
-        if self.withdrawing is not None:
-            self.withdrawing.rivals.restore(pod.uid for pod, _ in plan.members)
-
     def _refused(
         self, plan: Planned, request: ClaimRequest, answer: ClaimAnswer, trace: TraceContext, now: float
     ) -> _Offer | None:
@@ -333,24 +304,24 @@ class ClaimRounds:
         if answer.status in ("epoch", "closed"):
             if answer.status == "closed":
                 self._close("the ledger is closed")
-            self._give_back(plan, now, "ledger unavailable", again=True)
+            self._returning.give_back(plan, now, "ledger unavailable", again=True)
             return None
         if answer.status != "conflict":
             # Busy: a record of an earlier claim, or a pod that ended; the state stream or the lease will tell. That is
             # no error of the pod's: it is asked again at a steady pace, for the last member of a gang may be waiting.
             text = f"claim {answer.status}: {answer.busy_uid} {answer.busy_claim}".rstrip()
-            self._give_back(plan, now, text, counted=False)
+            self._returning.give_back(plan, now, text, counted=False)
             return None
         # First what we took ourselves goes, then the columns are masked to what the ledger has left.
-        self._forget(plan)
-        self._mask(answer.shorts, now)
-        self._mask_slots(plan, answer.shorts, now)
+        self._returning.forget(plan)
+        self._returning.mask(answer.shorts, now)
+        self._returning.mask_slots(plan, answer.shorts, now)
         slot = any(short.kind == "slot" and short.item.startswith(GANG_SLOT) for short in answer.shorts)
         unit.conflicts += 1
         if unit.pods:
             self._claims.refusals.refused(unit.key, now)
         if unit.conflicts < CONFLICTS_IN_A_ROW and not slot:
-            self._give_back(plan, now, "ledger conflict", again=True)
+            self._returning.give_back(plan, now, "ledger conflict", again=True)
             return None
         unit.conflicts = 0
         nodes = {short.item for short in answer.shorts if short.item.startswith(NODE)}
@@ -360,42 +331,8 @@ class ClaimRounds:
             wanted = self._nominating.request(unit.key, request, answer.shorts, now)
         if wanted is not None:
             return _Offer(plan, wanted, message, trace)
-        self._back_off(plan, now, message, tell=not slot)
+        self._returning.back_off(plan, now, message, tell=not slot)
         return None
-
-    def _mask(self, shorts: Sequence[Short], now: float) -> None:
-        for short in shorts:
-            metrics.conflicts.labels(short.item.partition("/")[0]).inc()
-            if short.kind == "slot":
-                continue
-            available = 0 if short.kind == "closed" else short.available
-            self._corrections.believe(short.item, short.key, available, now)
-
-    def _mask_slots(self, plan: Planned, shorts: Sequence[Short], now: float) -> None:
-        """Somebody else has what a plugin gave a pod (cpus of its own). Where the holder counts here by now, the books
-        say what is left of the node; else, and for who lost before all the same, the node counts as full until the API
-        shows what that one got, so that the pod is planned elsewhere."""
-        first = plan.unit.conflicts == 0
-        lost = {
-            short.item
-            for short in shorts
-            if short.kind == "slot" and not (first and self._world.engine.counted(short.holder) is not None)
-        }
-        for _, placed in plan.members if lost else ():
-            if not lost.isdisjoint(placed.slots):
-                self._corrections.believe(NODE + placed.node, PODS, 0, now)
-
-    def _back_off(self, plan: Planned, now: float, message: str, *, tell: bool = True) -> None:
-        """The unit lost three times in a row: it waits, and its pods are told."""
-        for unit in plan.units:
-            if not unit.pods:
-                self._queue.remove(unit.key)
-                continue
-            self._queue.fail(unit, now, message, counted=False)
-            if tell:
-                for pod in unit.pods.values():
-                    ref = pod.ref
-                    self._notices.failed(ref.uid, ref.namespace, ref.name, message, now)
 
     async def _nominate(self, offer: _Offer) -> None:
         """Have room kept, then plan the unit again at once; if it is not to be had the unit backs off."""
@@ -406,7 +343,7 @@ class ClaimRounds:
             [answer] = await self._ledger.nominate([request])
         except LedgerUnavailable as error:
             self._close(f"ledger unavailable: {error}")
-            self._give_back(plan, time.monotonic(), "ledger unavailable", again=True)
+            self._returning.give_back(plan, time.monotonic(), "ledger unavailable", again=True)
             return
         now = time.monotonic()
         metrics.nominations.labels(answer.status, kind).inc()
@@ -422,12 +359,14 @@ class ClaimRounds:
         if answer.status == "ok":
             self._nominating.kept(unit.key, request, now)
             self._tell_kept(plan, request, offer.message)
-            self._give_back(plan, now, offer.message, again=True)
+            self._returning.give_back(plan, now, offer.message, again=True)
         elif answer.status == "conflict":
-            self._mask(answer.shorts, now)
-            self._back_off(plan, now, offer.message)
+            self._returning.mask(answer.shorts, now)
+            self._returning.back_off(plan, now, offer.message)
         else:
-            self._give_back(plan, now, f"nomination {answer.status}", again=answer.status != "busy", counted=False)
+            self._returning.give_back(
+                plan, now, f"nomination {answer.status}", again=answer.status != "busy", counted=False
+            )
 
     def _tell_kept(self, plan: Planned, request: NominateRequest, why: str) -> None:
         pods, nodes = len(request.members), len({member.node for member in request.members})

@@ -26,7 +26,8 @@ class Jobs(PlanPlugin):
         self.asked.append(pod.ref.name)
         job = pod.ref.labels[JOB]
         pods = {other.ref.name: other for other in waiting.values() if other.ref.labels.get(JOB) == job}
-        return self.answer(pods)
+        found: JobPlan | str | None = self.answer(pods)
+        return found
 
 
 def nodes(**names: str) -> Callable[[dict[str, PodInfo]], JobPlan]:

@@ -165,7 +165,7 @@ def test_texts_are_verdicts() -> None:
     told = job.ask()
     assert isinstance(told, Diagnosis)
     assert told.message == "0/3 nodes are available: the job is too large."
-    assert (told.plugins, told.error, told.resolvable) == ({"Jobs"}, False, False)
+    assert (told.plugins, told.error, told.resolvable) == (frozenset(("Jobs",)), False, False)
     job.plugin.answer = lambda pods: None
     assert job.ask() is None
 

@@ -1,5 +1,7 @@
 """Random plans: a batch places exactly what pods that name their nodes would find one by one, or nothing at all."""
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +27,7 @@ def test_all_or_nothing_and_nothing_but_what_one_by_one_would_do(
         bed.node(name, cpu=5000)
     for number, name in enumerate(there):
         bed.engine.assume(bed.pod(f"there{number}", requests("1")), name)
-    tolerant = {"tolerations": [{"operator": "Exists"}]}
+    tolerant: dict[str, Any] = {"tolerations": [{"operator": "Exists"}]}
     made = [
         bed.pod(f"p{number}", requests(str(cpu), **(tolerant if odd else {})), labels={JOB: "a"})
         for number, (cpu, _, odd) in enumerate(pods)

@@ -33,7 +33,8 @@ class Resize(ResizePlugin):
         return template.labels.get(BIG)
 
     def resize(self, pod: PodRef, terms: Terms, request: Mapping[str, int], node: str) -> Mapping[str, int] | None:
-        return self.answer(request, node)
+        found: Mapping[str, int] | None = self.answer(request, node)
+        return found
 
 
 def bed(answer: Answer, *, gate: bool = True) -> Bed:
