@@ -200,7 +200,7 @@ class Planner:
                 self._debugging.before(pod)
         jobs, one = self._jobs, None
         if jobs is not None and any(map(jobs.concerns, pods)):
-            first = min(pods, key=member_order)
+            first = min(filter(jobs.concerns, pods), key=member_order)
             asked = jobs.ask(first) if jobs.inline else None
             if isinstance(asked, Asked):
                 await self._whole(unit, first, asked, planned)
