@@ -121,5 +121,6 @@ FILTERS: dict[str, Filter] = {
     "PodTopologySpread": spread.filter_,
     "InterPodAffinity": interpod.filter_,
     "LoadAwareScheduling": measured.load_filter,
+    "NodeNUMAResource": measured.numa_filter,
     **VOLUME_FILTERS,
 }

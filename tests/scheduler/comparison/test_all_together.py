@@ -1,5 +1,5 @@
-"""The whole profile that ships like the reference: volumes, real load, images, ports, taints, affinity and spreading at
-once, on clusters where all of them have a say."""
+"""The whole profile that ships like the reference: volumes, CPUs and NUMA nodes, real load, images, ports, taints,
+affinity and spreading at once, on clusters where all of them have a say."""
 
 import copy
 import itertools
@@ -10,13 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from koord.kube.meta import now_rfc3339
-from koord.kube.resources import NODE_METRICS
+from koord.kube.protocol.cputopology import CPU
+from koord.kube.resources import NODE_METRICS, NODE_RESOURCE_TOPOLOGIES
 from koord.scheduler.framework.contract import WatchPlugin
 from koord.scheduler.framework.profile import Profile
 from koord.scheduler.plugins.coscheduling import Coscheduling
+from koord.scheduler.plugins.nodenumaresource.plugin import NodeNUMAResource
 from koord.scheduler.plugins.profile import default_profile
 from tests.reference.scheduler import loadaware
-from tests.reference.scheduler.measured import MeasuredWorld
+from tests.reference.scheduler.measured import ALIGNED, BIND, POLICY, SPEC, MeasuredWorld, numa_give
 from tests.reference.scheduler.objects import Node, Pod
 from tests.reference.scheduler.volumes import claim_names, promise
 from tests.scheduler.clusters import GIB
@@ -25,6 +27,7 @@ from tests.scheduler.comparison.pair import Kind, Pair, rules_of
 from tests.scheduler.comparison.test_pods_against_reference import pod_labels, sides, spreads
 from tests.scheduler.comparison.test_small_plugins_against_reference import AS_WRITTEN, image_sets, ports
 from tests.scheduler.loadaware.beds import NOW, metric, pod_metric
+from tests.scheduler.numa.machines import topology, zones
 from tests.scheduler.volumes.objects import HOST, KINDS, ZONE, Object, capacity, claim, csi_driver, local, storage_class
 from tests.scheduler.volumes.objects import volume as anywhere
 
@@ -34,9 +37,10 @@ SIZES = ("1Gi", "2Gi")
 EVERYTHING = {"cpu": 1, "memory": 1, "kubernetes.io/batch-cpu": 1, "kubernetes.io/batch-memory": 1}
 
 nodes = st.builds(
-    lambda cpu, memory, zone, rank, taint, images: {
+    lambda cpu, memory, zone, rank, taint, images, numa: {
         "allocatable": {"cpu": cpu, "memory": memory, "pods": "6"},
-        "labels": {ZONE: zone, "rank": rank} if zone else {"rank": rank},
+        "labels": {ZONE: zone, "rank": rank, **(numa or {})} if zone else {"rank": rank, **(numa or {})},
+        "numa": numa is not None,
         "taints": [{"key": "k1", "effect": taint}] if taint else [],
         "images": images,
     },
@@ -46,6 +50,17 @@ nodes = st.builds(
     st.sampled_from(("1", "5", "x")),
     st.sampled_from(("", "", "", "NoSchedule", "PreferNoSchedule")),
     image_sets,
+    st.sampled_from(
+        (
+            None,
+            None,
+            {},
+            {POLICY: "SingleNUMANode"},
+            {POLICY: "Restricted"},
+            {BIND: "FullPCPUsOnly"},
+            {BIND: "SpreadByPCPUs", POLICY: "Restricted"},
+        )
+    ),
 )
 reports = st.fixed_dictionaries(
     {
@@ -84,7 +99,24 @@ def kinds(draw: st.DrawFn) -> Kind:
         spec["affinity"] = affinity
     if draw(rarely(3)):
         spec["topologySpreadConstraints"] = draw(st.lists(spreads, min_size=1, max_size=2))
-    return {"spec": spec, "labels": draw(pod_labels)}
+    labels, annotations = dict(draw(pod_labels)), {}
+    if draw(rarely(4)):
+        container["resources"] = {"requests": {"cpu": draw(st.sampled_from(("1", "2", "3"))), "memory": "1Gi"}}
+        labels["koordinator.sh/qosClass"] = "LSR"
+        annotations[SPEC] = draw(
+            st.sampled_from(
+                (
+                    "{}",
+                    '{"requiredCPUBindPolicy":"FullPCPUs"}',
+                    '{"preferredCPUBindPolicy":"SpreadByPCPUs","preferredCPUExclusivePolicy":"PCPULevel"}',
+                )
+            )
+        )
+    if draw(rarely(6)):
+        annotations[ALIGNED] = draw(
+            st.sampled_from(('{"numaTopologyPolicy":"SingleNUMANode"}', '{"numaTopologyPolicy":"Restricted"}'))
+        )
+    return {"spec": spec, "labels": labels, "annotations": annotations}
 
 
 storage = st.fixed_dictionaries(
@@ -168,9 +200,32 @@ class Whole(Pair):
         used = {name: ({"cpu": 70, "memory": 1_000_000}, True) for name in known}
         self.whole.metrics[node] = loadaware.Metric(updated, 60, usage, {}, {}, used)
 
+    def lay_out(self, name: str, cpus: int, gib: int) -> None:
+        """The node has two NUMA nodes, and two CPUs on each core."""
+        half = cpus // 2
+        made = [CPU(number, number // 2, 0, number // half) for number in range(2 * half)]
+        room = {"cpu": 1000 * half, "memory": gib // 2 * GIB}
+        listed = zones(*[{"cpu": str(half), "memory": f"{gib // 2}Gi"}] * 2)
+        self.tell(NODE_RESOURCE_TOPOLOGIES, name, topology(name, made, listed))
+        self.whole.topologies[name] = (made, {0: dict(room), 1: dict(room)})
+
+    def check_given(self) -> None:
+        """Each pod has the same CPUs, and the same of its NUMA nodes."""
+        [plugin] = [one for one in self.side.engine.plugins if isinstance(one, NodeNUMAResource)]
+        for uid, pod in self.whole.pods.items():
+            told = plugin.books.state(pod.node).pods.get(uid)
+            given = self.whole.given.get(uid)
+            if given is None or not (given.cpus or given.zones):
+                assert told is None
+            else:
+                assert told is not None
+                assert {cpu for cpu in range(64) if told.cpus >> cpu & 1} == given.cpus
+                assert {zone: dict(amounts) for zone, amounts in told.zones} == given.zones
+
     def put(self, pod: Pod, node: str) -> None:
-        """What its claims get there is written down at once."""
+        """What its claims get there is written down at once, and what it has of the machine."""
         promise(pod, self.world.nodes[node], self.whole)
+        numa_give(pod, self.world.nodes[node], self.whole)
         super().put(pod, node)
 
 
@@ -219,6 +274,8 @@ def test_like_the_reference(
 
     for number, shape in enumerate(shapes):
         pair.set_node(made(number, shape))
+        if shape["numa"]:
+            pair.lay_out(NODES[number], 8, 16)
         if number % 3:
             pair.report(NODES[number], told[number % len(told)], [])
     _stored(pair, stored)
@@ -241,5 +298,6 @@ def test_like_the_reference(
             pair.report(NODES[which], told[times % len(told)], bound)
         elif which < len(shapes):
             pair.set_node(made(which, shapes[times % len(shapes)]))
+        pair.check_given()
         for kind in drawn:
             pair.check(kind)

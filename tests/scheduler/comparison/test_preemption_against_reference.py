@@ -139,9 +139,10 @@ def _compare(pair: Beside, wanted: Kind, budgets: Budgets, plain: list[Budget]) 
     expected, text = candidates(model("asked", wanted), pair.world, pair.rules, plain)
     side = pair.side
     pod = side.catalogue.renewed(side.catalogue.pod(view("asked", wanted)))
-    before = side.cluster.usage.copy()
+    before, end = side.cluster.usage.copy(), side.cluster.journal.end
     found = Search(side.engine, budgets).find(pod)
     assert (side.cluster.usage == before).all()
+    assert side.cluster.journal.end == end, "no book is touched"
     if not expected:
         assert found == text
         return
