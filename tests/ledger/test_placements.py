@@ -124,6 +124,41 @@ async def test_who_does_not_follow_is_told_nothing(world: World) -> None:
     assert names(world.s2) == []
 
 
+async def test_nothing_is_written_where_nobody_else_reads(world: World) -> None:
+    await world.node("n1", 4000)
+    await world.s1.follow_placements()
+    assert await claim(world.s1, "a", repels=True, sees=True) == "ok"
+    assert await world.raw.exists(f"{world.key}:placements") == 0
+    await world.s2.follow_placements()
+    assert {record.uid async for record in world.s2.flights()} == {"a"}  # what is missed so far
+    assert await claim(world.s1, "b", sees=True) == "ok"
+    await world.s2.follow_placements()
+    assert names(world.s2) == ["b"] and not lost(world.s2)
+
+
+async def test_who_was_silent_for_too_long_is_told_so(world: World) -> None:
+    await world.node("n1", 4000)
+    await followers(world)
+    await world.raw.hset(f"{world.key}:followers", world.s2.incarnation, "1")
+    assert await claim(world.s1, "a") == "ok"
+    assert await claim(world.s2, "b", sees=True) == "ok"
+    assert lost(world.s2) and names(world.s2) == []
+    assert await claim(world.s1, "c") == "ok"
+    assert await claim(world.s2, "d", sees=True) == "ok"
+    assert names(world.s2) == ["c"] and not lost(world.s2)
+
+
+async def test_a_rebuild_is_a_loss(world: World) -> None:
+    await world.node("n1", 4000)
+    await followers(world)
+    await world.r.begin(world.reconciler_epoch)
+    await world.node("n1", 4000)
+    await world.open()
+    assert await claim(world.s1, "a") == "ok"
+    assert await claim(world.s2, "b") == "ok"
+    assert lost(world.s2)
+
+
 async def test_flights_are_what_is_held_or_being_bound(world: World) -> None:
     await world.node("n1", 4000)
     held = await world.claim(pod("a", "n1", 100), pod("b", "n1", 100))

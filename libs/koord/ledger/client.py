@@ -156,10 +156,11 @@ class Ledger(Reader):
             wire.check_claim(request)
         return await self._claims.ask(requests)
 
-    async def follow_placements(self) -> None:
-        """Bring :attr:`placements` to what was claimed until now. The first call only marks where to begin: what was
-        claimed before is to be read from :meth:`flights` or :meth:`records`."""
-        since = self.placements.since(True)
+    async def follow_placements(self, *, sees: bool = True) -> None:
+        """Bring :attr:`placements` to what was claimed until now (not ``sees``: of what keeps others off alone). The
+        first call only marks where to begin: what was claimed before is to be read from :meth:`flights` or
+        :meth:`records`. Who makes no call and no claim for ten minutes is told that something is lost."""
+        since = self.placements.since(sees)
         self.placements.learn(since, await self._call("placements_v1", wire.pack((self.incarnation, since))))
 
     async def renew(self) -> int:

@@ -24,6 +24,7 @@ from koord.telemetry.logs import Logger
 
 EVERY_S = 1.0
 INTERESTED_S = 60.0
+FOLLOW_S = 60.0
 WAIT_S, POLL_S = 2.0, 0.005
 STRANGE_S = 10.0
 _GIVEN = msgspec.json.Decoder(dict[str, str])
@@ -84,9 +85,9 @@ class Rivals:
         return bool(self._strange)
 
     @property
-    def incomplete(self) -> bool:
-        """Whether something that others placed may not count here."""
-        return bool(self._strange) or not self._following or self._ledger.placements.lost
+    def lost(self) -> bool:
+        """Whether anything may have been placed of which nothing was told."""
+        return not self._following or self._ledger.placements.lost
 
     async def known(self) -> bool:
         """Everything that was placed before the last answer counts. Waits a moment for pods that the API has yet to
@@ -208,6 +209,7 @@ class Rivals:
 
     async def run(self) -> None:
         """Each second, and at once where there is doubt: what the ledger has no record of counts no longer."""
+        asked = time.monotonic()
         while True:
             try:
                 async with asyncio.timeout(EVERY_S):
@@ -216,8 +218,11 @@ class Rivals:
                 self._doubted |= self._counted.keys()
             self._look.clear()
             try:
-                if time.monotonic() - self._interested < INTERESTED_S and self._following:
-                    await self._ledger.follow_placements()
+                now = time.monotonic()
+                interested = now - self._interested < INTERESTED_S
+                if self._following and (interested or now - asked >= FOLLOW_S):
+                    asked = now
+                    await self._ledger.follow_placements(sees=interested)
                 self.absorb()
                 await self._review()
             except LedgerUnavailable:

@@ -73,7 +73,7 @@ class Withdrawing:
             if answer.status == "ok"
         ]
         known = True
-        if rivals.incomplete and (rivals.missing or any(request.sees for _, request, _ in accepted)):
+        if rivals.missing or rivals.lost:
             known = await rivals.known()
         if known and rivals.came == came:
             return {}
@@ -81,7 +81,7 @@ class Withdrawing:
         releases: list[Release] = []
         uids: list[str] = []
         for plan, request, answer in accepted:
-            text = "" if known or not request.sees else UNKNOWN
+            text = "" if known or not (request.sees or rivals.lost) else UNKNOWN
             for pod, placed in plan.members:
                 text = text or self._rejudging.fault(pod, placed)
             if text:

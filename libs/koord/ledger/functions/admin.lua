@@ -13,7 +13,7 @@ end
 
 local TYPES = {
   hash = {':meta', ':roles', ':columns', ':tickets', ':items', ':seen', ':records', ':claims', ':owners', ':slots',
-    ':nominated', ':rooms', ':nominations'},
+    ':nominated', ':rooms', ':nominations', ':followers'},
   zset = {':leases', ':renewals', ':guards', ':ticketed', ':offers', ':gone'},
   list = {':expired', ':placements', ':repellers'},
   set = {':strangers'},

@@ -26,6 +26,7 @@
 --   :slots    hash  slot -> holder (uid, or claim:<id>)
 --   :roles    hash  role -> msgpack {highest epoch seen, incarnation}
 --   :placements list lines of what was claimed lately, see placements.lua; :repellers list those that keep others off
+--   :followers hash  incarnation -> when it asked last what others placed, ms
 --   :expired  list  msgpack {claim, uids, reason, items} of expired claims, until the reconciler has told about them
 
 local HELD, BINDING, OBSERVED = 1, 2, 3
