@@ -5,8 +5,18 @@ from pathlib import Path
 
 import pytest
 import yaml
+from msgspec import UNSET
+from msgspec.structs import replace
 
-from koord.kube.explanations import Explanation, NodeFailedDetail, PossibleVictim, SchedulingResult
+from koord.kube.explanations import (
+    DetailedExplanation,
+    Explanation,
+    ExplanationStatus,
+    NodeFailedDetail,
+    PossibleVictim,
+    ScheduleExplanation,
+    SchedulingResult,
+)
 from koord.kube.meta import parse_time
 from koord.scheduler.config.registry import UPSTREAM
 from koord.scheduler.explanations import controller
@@ -28,7 +38,15 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "AGAIN_S", 0.5)
 
 
-async def test_who_refuses_which_nodes_until_there_is_room(nats_url: str, redis_url: str, cluster: str) -> None:
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer whose verdict stays is written again soon, too."""
+    monkeypatch.setattr(controller, "HEARTBEAT_S", 1.0)
+
+
+async def test_who_refuses_which_nodes_until_there_is_room(
+    nats_url: str, redis_url: str, cluster: str, soon: None
+) -> None:
     async with outside(nats_url, redis_url, cluster) as world:
         questions = Questions(world)
         await world.node("small", cpu="1")
@@ -65,7 +83,7 @@ async def test_who_refuses_which_nodes_until_there_is_room(nats_url: str, redis_
             assert found == Explanation(True, "", [SchedulingResult("default", "p", uid, "big")])
 
 
-async def test_gangs_and_jobs_by_their_ids(nats_url: str, redis_url: str, cluster: str) -> None:
+async def test_gangs_and_jobs_by_their_ids(nats_url: str, redis_url: str, cluster: str, soon: None) -> None:
     async with outside(nats_url, redis_url, cluster) as world:
         questions = Questions(world)
         await world.node("n0", cpu="2")
@@ -141,6 +159,20 @@ async def test_an_answer_that_stays_is_written_again_as_a_sign_of_life(
             assert questions.writes == ["why", "later"], "nothing new, nothing written"
             monkeypatch.setattr(controller, "HEARTBEAT_S", 1.0)
             await questions.answered("why", lambda status: status.last_update_time != first.last_update_time)
+
+
+def test_what_is_news() -> None:
+    """Another verdict at once, in any domain; other texts and counts when its time has come."""
+    now = parse_time("2026-01-02T03:04:05Z")
+    domain = DetailedExplanation("", False, False, "0/4 nodes")
+    answer = ExplanationStatus(False, False, "0/4 nodes", UNSET, [domain])
+    shown = ScheduleExplanation(status=replace(answer, last_update_time="2026-01-02T03:04:00Z"))
+    assert not controller._news(shown, answer, now)
+    assert not controller._news(shown, replace(answer, failed_message="0/5 nodes"), now)
+    assert controller._news(shown, replace(answer, failed_message="0/5 nodes"), now + 60)
+    assert controller._news(shown, replace(answer, schedulable=True), now)
+    better = replace(domain, schedulable_after_preemption=True)
+    assert controller._news(shown, replace(answer, detailed_explanation=[better]), now)
 
 
 async def test_one_replica_answers_and_the_next_takes_over(nats_url: str, redis_url: str, cluster: str) -> None:

@@ -20,6 +20,9 @@ LEGACY_SCHEDULE_ADMISSION: Final = "alibabacloud.com/schedule-admission"
 QUESTIONED_OBJECT_KEY: Final = "scheduling.koordinator.sh/questioned-object-key"
 """Label: the job that a pod belongs to, as a ScheduleExplanation asks for it."""
 
+TOPOLOGY_KEY_TO_EXPLAIN: Final = "scheduling.koordinator.sh/topology-key-to-explain"
+"""Label of a pod: the node label whose values a ScheduleExplanation looks at one by one."""
+
 KUEUE_GATES: Final = frozenset(("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology"))
 
 BIND_SETTLED: Final = "koord.sh/bind-settled"

@@ -75,14 +75,17 @@ def best(engine: Engine, class_: SchedulingClass, count: int) -> list[NodeScore]
     ]
 
 
-def refusals(engine: Engine, class_: SchedulingClass, most: int) -> list[Refused]:
+def refusals(engine: Engine, class_: SchedulingClass, most: int, among: Ints | None = None) -> list[Refused]:
     """What filters say of the nodes that refuse the class, by plugin and reason; ``most`` names of each.
 
-    A node is told under the first plugin that refuses it. PluginError: a plugin failed.
+    ``among``: only of nodes on these rows. A node is told under the first plugin that refuses it. PluginError: a plugin
+    failed.
     """
     cluster = engine.cluster
     program = class_.compiled(cluster, engine.verdicts)
     rows = _rows(program, cluster)
+    if among is not None:
+        rows = rows[np.isin(rows, among)]
     window = Window.some(cluster, rows)
     left = np.ones(len(rows), dtype=np.bool_)
     found: dict[tuple[str, str, bool], list[int]] = {}

@@ -1,12 +1,14 @@
 """What is answered about some pods: where they are, or who refuses them (spec 10 section 2.10).
 
-Of a pod that waits the filters are asked anew. What only a try can tell (that members of a gang do not fit together,
-that a plugin has nothing to give on a node) is told as its last try left it. Nothing is planned for an answer.
+Of a pod that waits the filters are asked anew. Several that wait are placed together for a moment, and in each topology
+domain if they name a key (``together``). That a plugin has nothing to give on a node is told as the last try left it.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from koord.kube.explanations import (
     DetailedExplanation,
@@ -17,12 +19,15 @@ from koord.kube.explanations import (
     PossibleVictim,
     SchedulingResult,
 )
+from koord.kube.protocol.scheduler import TOPOLOGY_KEY_TO_EXPLAIN
 from koord.scheduler.binds import Binds
 from koord.scheduler.engine.classes import SchedulingClass
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.inspecting import best, refusals
 from koord.scheduler.engine.placement import PodInfo
-from koord.scheduler.framework.contract import PluginError, Preempt, StandBy
+from koord.scheduler.explanations import together
+from koord.scheduler.explanations.together import Domain, Together
+from koord.scheduler.framework.contract import PluginError, Preempt, Release, StandBy
 from koord.scheduler.podview import PodView
 from koord.scheduler.world import World
 
@@ -40,13 +45,41 @@ class Answers:
         self._world = world
         self._binds = binds
 
-    def about(self, pods: Sequence[PodView]) -> ExplanationStatus:
-        """The answer about ``pods`` (at least one), without the time."""
+    async def about(self, pods: Sequence[PodView]) -> ExplanationStatus:
+        """The answer about ``pods`` (at least one), without the time. Others have their turn between domains."""
+        answer, waiting = self._whole(pods)
+        key = next((label for pod in pods if (label := pod.metadata.labels.get(TOPOLOGY_KEY_TO_EXPLAIN))), "")
+        if not key or not waiting:
+            return answer
+        found, left = together.domains(self._world.engine.cluster, key, len(waiting))
+        entries = list(answer.detailed_explanation)
+        for domain in found:
+            await asyncio.sleep(0)
+            entries.append(self._in_domain(domain, waiting))
+        if left:
+            entries.append(DetailedExplanation(f"and {left} more"))
+        return replace(answer, detailed_explanation=entries)
+
+    def _in_domain(self, domain: Domain, waiting: Sequence[PodInfo]) -> DetailedExplanation:
+        # Since the others had their turn some of the pods may have been planned.
+        engine = self._world.engine
+        pods = [pod for pod in waiting if pod.uid in self._world.pending and engine.counted(pod.uid) is None]
+        tried = together.fit(engine, pods, MOST_NODES, domain.rows)
+        message = _joint(tried, len(pods))
+        return DetailedExplanation(domain.name, not message, False, message, _explained(tried, message))
+
+    def _whole(self, pods: Sequence[PodView]) -> tuple[ExplanationStatus, list[PodInfo]]:
+        """The answer for the whole cluster, and the pods that wait, of which not too many are tried together."""
         look = _Look(self._world, self._binds)
         for pod in pods:
             if not pod.terminal:
                 look.at(pod)
-        message = _said(look.failed)
+        tried = look.together()
+        message = _said(look.failed) if look.failed or tried is None else _joint(tried, len(look.waiting))
+        if tried is not None and message and not look.failed:
+            explained = _explained(tried, message, look.placed)
+            domain = DetailedExplanation("", False, False, message, explained)
+            return ExplanationStatus(False, False, message, UNSET, [domain]), look.tried[: together.MOST_PODS]
         now = Explanation(not look.failed, message, look.placed[:MOST_PODS], _details(look.diagnoses, self._world))
         later, victims = self._after_preemption(pods, look) if look.failed else (None, [])
         after = later is not None and later.schedulable
@@ -54,7 +87,8 @@ class Answers:
             message = f"{message} {later.failed_message}"  # as the pod is told
         then = UNSET if later is None else later
         domain = DetailedExplanation("", not look.failed, after, message, now, victims, then)
-        return ExplanationStatus(not look.failed, after, message, UNSET, [domain])
+        status = ExplanationStatus(not look.failed, after, message, UNSET, [domain])
+        return status, look.tried[: together.MOST_PODS]
 
     def _after_preemption(
         self, pods: Sequence[PodView], look: "_Look"
@@ -77,7 +111,7 @@ class Answers:
                     PossibleVictim(one.ref.namespace, one.ref.name, one.ref.uid) for one in found.victims[:MOST_PODS]
                 ]
                 return Explanation(True, "", [there]), [NodePossibleVictims(found.node, gone)]
-            if isinstance(found, StandBy):
+            if isinstance(found, StandBy | Release):
                 return Explanation(True, found.text), []
             if found:
                 texts.append(found)
@@ -102,6 +136,10 @@ class _Look:
         """Of kinds of pods that no node takes."""
         self.single: PodInfo | None = None
         """The last pod that no node takes."""
+        self.tried: list[PodInfo] = []
+        """Pods that wait and are not held back."""
+        self.waiting: list[tuple[PodView, PodInfo]] = []
+        """Those of them that some node takes."""
         self._looked: dict[SchedulingClass, Diagnosis] = {}
 
     def at(self, view: PodView) -> None:
@@ -129,6 +167,7 @@ class _Look:
         if unit.state == "gated":
             self._fail(view, said or "the pod is held back")
             return
+        self.tried.append(pod)
         class_ = pod.class_
         diagnosis = self._looked.get(class_)
         if diagnosis is None:
@@ -143,8 +182,22 @@ class _Look:
             self._fail(view, diagnosis.message)
         elif said and (unit.state == "unschedulable" or (unit.group and unit.state in ("backoff", "elsewhere"))):
             self._fail(view, said)  # as the last try found, although each filter has a node for the pod
-        elif not unit.group:
-            self._could(view, class_)
+        else:
+            self.waiting.append((view, pod))
+
+    def together(self) -> Together | None:
+        """Several pods that wait, each of which some node takes, tried together; None: there are not several, or some
+        cannot be placed anyway."""
+        if len(self.waiting) == 1:
+            view, pod = self.waiting[0]
+            self._could(view, pod.class_)
+        if self.failed or not 1 < len(self.waiting) <= together.MOST_PODS:
+            return None
+        found = together.fit(self._world.engine, [pod for _, pod in self.waiting], MOST_NODES)
+        if found.failed is None:
+            for (view, _), (_, node) in zip(self.waiting, found.placed, strict=True):
+                self._place(view, node)
+        return found
 
     def _could(self, view: PodView, class_: SchedulingClass) -> None:
         try:
@@ -180,6 +233,23 @@ def _said(failed: Sequence[tuple[str, str]]) -> str:
         for why, keys in by_reason.items()
     ]
     return "; ".join(parts[:MOST_CLASSES])
+
+
+def _joint(tried: Together, pods: int) -> str:
+    """Why pods do not fit together; empty: they do."""
+    if tried.failed is None:
+        return ""
+    ref = tried.failed.ref
+    why = f"{ref.namespace}/{ref.name}: {tried.message}"
+    return f"{len(tried.placed)} of {pods} pods fit together; {why}" if pods > 1 else tried.message
+
+
+def _explained(tried: Together, message: str, before: Sequence[SchedulingResult] = ()) -> Explanation:
+    placed = [SchedulingResult(pod.ref.namespace, pod.ref.name, pod.uid, node) for pod, node in tried.placed]
+    refused = [
+        NodeFailedDetail(one.plugin, one.reason, one.resolvable, _listed(one.names, one.nodes)) for one in tried.refused
+    ]
+    return Explanation(not message, message, [*before, *placed][:MOST_PODS], refused)
 
 
 def _details(diagnoses: Mapping[SchedulingClass, Diagnosis], world: World) -> list[NodeFailedDetail]:

@@ -1,9 +1,9 @@
 """Fills the status of ScheduleExplanations and deletes those whose time is over (spec 10 sections 2.10 and 7).
 
 Every replica reads them, the one that writes PodGroups answers. A new or changed question is answered within a second,
-then looked at again every 15 s and written when the answer changed, or after 45 s in any case. Nothing waits for
-results: what was not written is still seen to differ at the next look. Not even the scheduler's start waits for the
-kind, so a gateway that does not carry it does no harm.
+then looked at again every 15 s, and written when the verdict is another one, or after 45 s in any case. Nothing waits
+for results: what was not written is still seen to differ at the next look. Not even the scheduler's start waits for
+the kind, so a gateway that does not carry it does no harm.
 """
 
 import asyncio
@@ -120,6 +120,7 @@ class ExplanationController:
             return
         decisions: list[tuple[Decision, TraceContext]] = []
         asked: dict[str, str] = {}
+        fresh: set[str] = set()
         for key in keys:
             shown = self._cache.items.get(key)
             first = self._due.pop(key) == 0.0
@@ -128,6 +129,7 @@ class ExplanationController:
                 continue
             if first:
                 self._check(shown)
+                fresh.add(key)
             if _over(shown, time.time()):
                 decisions.append((Delete(self._id(), _target(shown)), _trace(shown)))
             else:
@@ -138,8 +140,8 @@ class ExplanationController:
             shown = self._cache.items.get(key)
             if shown is None or shown.spec.question_object_key != question:
                 continue
-            answer = self._answer(question, found.get(question, []))
-            if answer is None or not _news(shown, answer, time.time()):
+            answer = await self._answer(question, found.get(question, []))
+            if answer is None or not (key in fresh or _news(shown, answer, time.time())):
                 continue
             answer = msgspec.structs.replace(answer, last_update_time=now_rfc3339(time.time()))
             body = msgspec.json.encode({"status": answer})
@@ -160,14 +162,14 @@ class ExplanationController:
             found |= {question: search.pods(question) for question in left}
         return found
 
-    def _answer(self, question: str, pods: list[PodView]) -> ExplanationStatus | None:
+    async def _answer(self, question: str, pods: list[PodView]) -> ExplanationStatus | None:
         """None: it cannot be answered; the log says why."""
         if not question:
             return nothing("spec.questionObjectKey: must be a pod's or job's namespace/name, or the id of a gang group")
         if not pods:
             return nothing(f'spec.questionObjectKey: no pod, job or gang group "{question}" is found')
         try:
-            return self._answers.about(pods)
+            return await self._answers.about(pods)
         except Exception:
             self._host.log.exception("a question cannot be answered", question=question)
             return None
@@ -208,16 +210,26 @@ def _over(shown: ScheduleExplanation, now: float) -> bool:
 
 
 def _news(shown: ScheduleExplanation, answer: ExplanationStatus, now: float) -> bool:
-    """Whether the answer differs from what is shown, or is to be shown again; ``now`` in seconds since the epoch."""
-    written = shown.status.last_update_time
+    """Whether the verdict differs from what is shown, or the answer is to be shown again, changed or not; ``now`` in
+    seconds since the epoch. Counts of nodes change all the time: they are no reason to write more often."""
+    status = shown.status
+    written = status.last_update_time
     if not isinstance(written, str):
         return True
-    if msgspec.structs.replace(shown.status, last_update_time=msgspec.UNSET) != answer:
+    if _verdict(status) != _verdict(answer):
         return True
     try:
         return not 0.0 <= now - parse_time(written) < HEARTBEAT_S
     except ValueError:
         return True
+
+
+def _verdict(status: ExplanationStatus) -> tuple[object, ...]:
+    domains = [
+        (domain.topology_domain, domain.schedulable, domain.schedulable_after_preemption)
+        for domain in status.detailed_explanation
+    ]
+    return status.schedulable, status.schedulable_after_preemption, domains
 
 
 def _target(shown: ScheduleExplanation) -> ObjectRef:
