@@ -113,6 +113,21 @@ async def test_what_koord_is_binding_is_not_bound_elsewhere(bed: Bed) -> None:
     assert (await bed.cpu("n1"), await bed.cpu("n2")) == ((0, 1000), (0, 0))
 
 
+@pytest.mark.parametrize("required", [False, True])
+async def test_what_koord_holds_somebody_else_may_bind_there(bed: Bed, required: bool) -> None:
+    """A scheduler extender binds what koord's scheduler has claimed the room for."""
+    pod = await bed.kube.pod("ours")
+    taken = await bed.take(pod, "n1")
+    assert not (await bed.ask(pod, "n2", required=required))["allowed"]
+    for _ in range(2):
+        assert (await bed.ask(pod, "n1", required=required))["allowed"]
+    assert await bed.cpu("n1") == (0, 1000)
+    record = await bed.observer.record(pod["metadata"]["uid"])
+    assert record is not None
+    assert (record.state, record.token) == ("BINDING", taken.token), "no lease ends it now, nor its scheduler"
+    assert record.decision.startswith(FOREIGN)
+
+
 async def test_who_does_not_lead_judges_nothing(bed: Bed) -> None:
     pod = await bed.kube.pod("theirs")
     other = await Ledger.connect(bed.redis_url, bed.asking.cluster, "g3")

@@ -229,7 +229,7 @@ class ForeignBindings:
         if claimed.status == "conflict":
             return self._refused(member, _why(member.node, claimed.shorts))
         if claimed.status == "busy" and again:
-            return await self._busy(member, priority, required)
+            return await self._busy(member, priority, required, claimed.epoch)
         if claimed.status != "ok":
             return _not_judged(member.node, _STATUS.get(claimed.status, claimed.status))
         spent = ClaimRef(claim.id, claimed.token, claimed.epoch)
@@ -240,7 +240,7 @@ class ForeignBindings:
         metrics.FOREIGN.labels("claimed").inc()
         return Verdict(True, held=_Held(claim.id, claimed.token, member.uid))
 
-    async def _busy(self, member: Member, priority: int, required: bool) -> Verdict:
+    async def _busy(self, member: Member, priority: int, required: bool, epoch: int) -> Verdict:
         """It has a record: of this scheduler's last try, maybe allowed by an earlier leader, or koord's own."""
         record = await self._ledger.record(member.uid)
         if record is None:
@@ -248,6 +248,8 @@ class ForeignBindings:
             return await self._claim(member, priority, required, again=False)
         if record.state == "OBSERVED" or (record.state == "BINDING" and record.node == member.node):
             return _ALLOWED  # it is bound, which the server knows; or its room is held already
+        if record.state == "HELD" and record.node == member.node and await self._spent(record, epoch):
+            return _ALLOWED  # koord's scheduler has claimed its room and somebody else binds it there: an extender
         message = f"pod {member.namespace}/{member.name} may still be bound to node {record.node}; try again"
         if required or record.state == "HELD" or not record.decision.startswith(FOREIGN):
             return self._refused(member, message)
@@ -255,6 +257,17 @@ class ForeignBindings:
         # that it is mistaken (an answer that was lost) the pod ends up where nothing is held for it.
         await self._release(_Held(record.claim, record.token, record.uid))
         return await self._claim(member, priority, required, again=False)
+
+    async def _spent(self, record: Record, epoch: int) -> bool:
+        """Move a record that is held for the Binding to BINDING, so that nothing ends it meanwhile."""
+        if self._advancer is None:
+            return False
+        spent = ClaimRef(record.claim, record.token, epoch)
+        moved = await self._advancer.advance(spent, FOREIGN + record.claim, (record.uid,))
+        if moved.status != "ok" or record.uid in moved.gone:
+            return False
+        metrics.FOREIGN.labels("claimed").inc()
+        return True
 
     def _refused(self, member: Member, message: str) -> Verdict:
         metrics.FOREIGN.labels("refused").inc()
