@@ -50,15 +50,11 @@ def _print(answer: PodExplanation) -> None:
     if answer.message:
         console.print(answer.message, soft_wrap=True, markup=False)
     if answer.attempts:
-        console.print(f"attempts {answer.attempts}; {answer.feasible_nodes} of {answer.total_nodes} nodes would do")
-    if answer.wakes_on:
-        soon = f"in {answer.backoff_s:.0f} s at the earliest, " if answer.backoff_s >= 1 else ""
         console.print(
-            f"waits since {answer.waiting_s:.0f} s, refused by {', '.join(answer.rejected_by)}; tried again {soon}"
-            f"after {', '.join(answer.wakes_on)}",
-            soft_wrap=True,
-            markup=False,
+            f"tried {_times(answer.attempts)}; {answer.feasible_nodes} of {answer.total_nodes} nodes would do now"
         )
+    if answer.waiting_s or answer.wakes_on:
+        console.print(_waits(answer), soft_wrap=True, markup=False)
     if answer.gang:
         console.print(f"gang {answer.gang}: {answer.gang_members} members seen, {answer.gang_minimum} needed")
     if answer.reasons:
@@ -82,6 +78,26 @@ def _print(answer: PodExplanation) -> None:
                 row = {"used": used.get(key), "limit": limit.get(key), "short": short.get(key)}
                 rows.append({"name": level.name, "resource": key, **row})
         show({"name": "QUOTA", "resource": "RESOURCE", "used": "USED", "limit": "LIMIT", "short": "SHORT"}, rows)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _waits(answer: PodExplanation) -> str:
+    """For how long, because of whom, and when it is tried again."""
+    from koord.cli.wakewords import spoken
+
+    refused = f", refused by {', '.join(answer.rejected_by)}" if answer.rejected_by else ""
+    said = f"waiting for {answer.waiting_s:.0f} s{refused}"
+    if answer.state == "active":
+        return f"{said}; its turn comes next"
+    soon = f"in {answer.backoff_s:.0f} s" if answer.backoff_s >= 1 else ""
+    if answer.state == "backoff":
+        return f"{said}; tried again {soon or 'now'}"
+    if not answer.wakes_on:
+        return said
+    return f"{said}; tried again{f' {soon} at the earliest,' if soon else ''} when {spoken(answer.wakes_on)}"
 
 
 @app.command("job")
