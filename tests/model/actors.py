@@ -65,14 +65,14 @@ class Scheduler:
         )
         self.service = SchedulerService(host, settings)
         self.host = host
-        service = self.service
+        intake = self.service._intake
         self.feeds = [
-            Feed(around.api, actor, NODES, service._nodes),
-            Feed(around.api, actor, ELASTIC_QUOTAS, service._quotas),
-            Feed(around.api, actor, POD_GROUPS, service._groups),
-            Feed(around.api, actor, PODS, service._pods, late),
+            Feed(around.api, actor, NODES, intake.nodes),
+            Feed(around.api, actor, ELASTIC_QUOTAS, intake.quotas),
+            Feed(around.api, actor, POD_GROUPS, intake.groups),
+            Feed(around.api, actor, PODS, intake.pods, late),
         ]
-        self.values = [Values(around.network, actor, ".quota.runtime.", service._runtimes)]
+        self.values = [Values(around.network, actor, ".quota.runtime.", intake._runtimes)]
         self.planning = False
 
     def plan(self, later_s: float) -> None:
@@ -138,9 +138,9 @@ class Scheduler:
         with self.actor.within():
             await self.bus.hear(message)
             if ".ledger.claim." in message.subject:
-                await self.service._on_hint(Heard(message.subject, message.body))  # type: ignore[arg-type]
+                await self.service._intake._on_hint(Heard(message.subject, message.body))  # type: ignore[arg-type]
             elif message.subject.endswith(".ledger.epoch"):
-                await self.service._on_epoch(Heard(message.subject, message.body))  # type: ignore[arg-type]
+                await self.service._intake._on_epoch(Heard(message.subject, message.body))  # type: ignore[arg-type]
 
 
 class _Answers:

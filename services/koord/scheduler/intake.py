@@ -59,13 +59,19 @@ class Intake:
         node_view = ImagesNodeView if images else NodeView
         self.pods = StateCache(bus, PODS, PodView, self._on_pod, on_bad=self._on_bad_pod)
         self.groups = StateCache(bus, POD_GROUPS, PodGroup, self._on_pod_group, on_bad=self._on_bad_pod_group)
-        nodes: StateCache[NodeView] = StateCache(bus, NODES, node_view, self._on_node, on_bad=self._on_bad)
-        quotas = StateCache(bus, ELASTIC_QUOTAS, ElasticQuota, self._on_quota, on_bad=self._on_bad)
+        self.nodes: StateCache[NodeView] = StateCache(bus, NODES, node_view, self._on_node, on_bad=self._on_bad)
+        self.quotas = StateCache(bus, ELASTIC_QUOTAS, ElasticQuota, self._on_quota, on_bad=self._on_bad)
         watching = Watching(
             bus, engine.profiles, world.events, notices, log, on_error=engine.errors.append, kick=driver.kick
         )
         # Pods come last: what they refer to is known then.
-        self._caches: tuple[StateCache[Any], ...] = (nodes, quotas, self.groups, *watching.caches, self.pods)
+        self._caches: tuple[StateCache[Any], ...] = (
+            self.nodes,
+            self.quotas,
+            self.groups,
+            *watching.caches,
+            self.pods,
+        )
         self._runtimes = LastValues(
             bus,
             bus.subjects.quota_stream,
