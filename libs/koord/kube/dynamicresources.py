@@ -36,10 +36,27 @@ class DeviceAttribute(View, frozen=True):
     version_value: str | None = msgspec.field(name="version", default=None)
 
 
+class CapacityRange(View, frozen=True):
+    """Amounts that may be asked for: from ``min`` to ``max`` by ``step``."""
+
+    min: Amount | None = None
+    max: Amount | None = None
+    step: Amount | None = None
+
+
+class CapacityPolicy(View, frozen=True):
+    """What may be asked for of a capacity, and what counts if nothing is."""
+
+    default: Amount | None = None
+    valid_values: list[Amount] = []
+    valid_range: CapacityRange | None = None
+
+
 class DeviceCapacity(View, frozen=True):
     """How much of something a device has."""
 
     value: Amount = 0
+    request_policy: CapacityPolicy | None = None
 
 
 class Counter(View, frozen=True):
@@ -135,6 +152,12 @@ class DeviceToleration(View, frozen=True):
     toleration_seconds: int | None = None
 
 
+class CapacityRequirements(View, frozen=True):
+    """How much of a device's capacities is wanted."""
+
+    requests: dict[str, Amount] = {}
+
+
 class ExactRequest(View, frozen=True):
     """Devices of one class. ``name`` is that of a sub-request."""
 
@@ -145,6 +168,7 @@ class ExactRequest(View, frozen=True):
     count: int = 1
     admin_access: bool | None = None
     tolerations: list[DeviceToleration] = []
+    capacity: CapacityRequirements | None = None
 
 
 class DeviceRequest(View, frozen=True):
@@ -200,6 +224,7 @@ class DeviceResult(View, frozen=True):
     device: str = ""
     admin_access: bool | None = None
     share_id: str | None = msgspec.field(name="shareID", default=None)
+    consumed_capacity: dict[str, Amount] = {}
 
     @property
     def id(self) -> tuple[str, str, str]:

@@ -6,11 +6,12 @@ there is an end to trying: claims that need more than :data:`MOST_STEPS` steps o
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
 
 from koord.kube.dynamicresources import MOST_RESULTS
+from koord.scheduler.dra.consuming import CapacityName, Portion, portions
 from koord.scheduler.dra.demand import Ask, Constraint, Demand, tolerates
 from koord.scheduler.dra.devices import CounterName, Device, DeviceId, Value
 from koord.scheduler.dra.matching import Matcher
@@ -36,6 +37,8 @@ class Chosen(msgspec.Struct, frozen=True):
     ask: Ask
     device: Device
     group: Group
+    portions: Mapping[CapacityName, Portion] | None = None
+    """Of a device that several claims share: what this one takes."""
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -87,6 +90,8 @@ class _Search:
         self._chosen: list[list[Chosen]] = [[] for _ in demands]
         self._picks: list[list[int]] = [[0] * len(demand.wishes) for demand in demands]
         self._taken: dict[DeviceId, set[int]] = {}
+        self._shares: dict[DeviceId, Counter[CapacityName]] = {}
+        self._shared_by: Counter[DeviceId] = Counter()
         self._left: dict[PoolId, dict[CounterName, int]] = {}
         self._kinds: dict[DeviceId, Hashable] = {}
         self._able: dict[DeviceId, list[tuple[int, int, int]]] = {}
@@ -109,9 +114,8 @@ class _Search:
             matching = matcher.matching(group, ask)
             if isinstance(matching, Failure):
                 raise AllocationError(matching.text, None if matching.of_class else claim)
-            used = group.pool.used
             for device in matching:
-                if (not ask.admin and device.id[2] in used) or not all(
+                if (not ask.admin and not self._free(ask, device, group)) or not all(
                     tolerates(ask.tolerations, taint) for taint in device.taints
                 ):
                     if ask.all:
@@ -119,6 +123,28 @@ class _Search:
                     continue
                 found.append((device, group))
         return found
+
+    def _free(self, ask: Ask, device: Device, group: Group) -> bool:
+        """Whether nobody has the device, or enough of what several claims share is left."""
+        name = device.id[2]
+        if name in group.pool.used:
+            return False
+        if not device.multiple:
+            return name not in group.pool.shared
+        return self._portions(ask, device, group) is not None
+
+    def _portions(self, ask: Ask, device: Device, group: Group) -> dict[CapacityName, Portion] | None:
+        """What the request would take of a device that is shared; None: that is not left."""
+        taken = portions(ask.capacity, device.driver, device.limits)
+        if taken is None:
+            return None
+        others, own = group.pool.shared.get(device.id[2]), self._shares.get(device.id)
+        for name, portion in taken.items():
+            left = device.limits[name].total.nanos
+            left -= (others[name] if others else 0) + (own[name] if own else 0)
+            if portion.nanos > left:
+                return None
+        return taken
 
     def run(self) -> tuple[Given, ...] | None:
         if not self._claim(0):
@@ -137,7 +163,8 @@ class _Search:
         for pick, ask in enumerate(wishes[wish].asks):
             usable = self._usable[claim, wish, pick]
             count = len(usable) if ask.all else ask.count
-            if not count or count > len(usable) or len(self._chosen[claim]) + count > MOST_RESULTS:
+            enough = count <= len(usable) or any(device.multiple for device, _ in usable)
+            if not count or not enough or len(self._chosen[claim]) + count > MOST_RESULTS:
                 continue
             self._picks[claim][wish] = pick
             if self._pick(claim, wish, ask, usable, count, 0):
@@ -151,7 +178,8 @@ class _Search:
         if not count:
             return self._wish(claim, wish + 1)
         failed: set[Hashable] = set()
-        for index in range(start, len(usable) - count + 1):
+        again = not ask.all and any(device.multiple for device, _ in usable)
+        for index in range(start, len(usable) if again else len(usable) - count + 1):
             device, group = usable[index]
             if failed and self._kind(device) in failed:
                 continue
@@ -159,7 +187,8 @@ class _Search:
             if self._steps > MOST_STEPS:
                 raise AllocationError(IN_VAIN, claim)
             if self._take(claim, ask, device, group):
-                if self._pick(claim, wish, ask, usable, count - 1, index + 1):
+                more_of_it = device.multiple and not ask.all and not ask.admin
+                if self._pick(claim, wish, ask, usable, count - 1, index if more_of_it else index + 1):
                     return True
                 self._put_back(claim, ask, device, group)
                 failed.add(self._kind(device))
@@ -169,9 +198,14 @@ class _Search:
 
     def _take(self, claim: int, ask: Ask, device: Device, group: Group) -> bool:
         holders = self._taken.get(device.id)
-        if holders and (claim in holders or not ask.admin):
+        shared = device.multiple and not ask.admin
+        if not shared and holders and (claim in holders or not ask.admin):
             return False
-        if device.counters:
+        taken = self._portions(ask, device, group) if shared else None
+        if shared and taken is None:
+            return False
+        counted = device.counters and not (shared and self._counted_already(device, group))
+        if counted:
             pool = group.pool
             left = self._left.get(pool.id)
             if left is None:
@@ -185,16 +219,32 @@ class _Search:
             value = device.attribute(tried.rule.attribute)
             assert value is not None, "allowed"
             tried.values[value] += 1
-        for counter, amount in device.counters.items():
+        for counter, amount in device.counters.items() if counted else ():
             self._left[group.pool.id][counter] -= amount
-        self._taken.setdefault(device.id, set()).add(claim)
-        self._chosen[claim].append(Chosen(ask, device, group))
+        if taken is not None:
+            own = self._shares.setdefault(device.id, Counter())
+            own.update({name: portion.nanos for name, portion in taken.items()})
+            self._shared_by[device.id] += 1
+        else:
+            self._taken.setdefault(device.id, set()).add(claim)
+        self._chosen[claim].append(Chosen(ask, device, group, taken))
         return True
 
+    def _counted_already(self, device: Device, group: Group) -> bool:
+        """Whether the counters of a shared device are taken, which happens once however many share it."""
+        return self._shared_by[device.id] > 0 or device.id[2] in group.pool.shared
+
     def _put_back(self, claim: int, ask: Ask, device: Device, group: Group) -> None:
-        self._chosen[claim].pop()
-        self._taken[device.id].discard(claim)
-        for counter, amount in device.counters.items():
+        given = self._chosen[claim].pop()
+        if given.portions is not None:
+            own = self._shares[device.id]
+            own.subtract({name: portion.nanos for name, portion in given.portions.items()})
+            self._shared_by[device.id] -= 1
+            counted = not self._counted_already(device, group)
+        else:
+            self._taken[device.id].discard(claim)
+            counted = True
+        for counter, amount in device.counters.items() if counted else ():
             self._left[group.pool.id][counter] += amount
         for tried in self._constraints[claim]:
             if tried.rule.concerns(ask):
@@ -209,6 +259,8 @@ class _Search:
 
         Devices that some request of this pod has already are a kind of their own each.
         """
+        if device.multiple:
+            return device.id
         found = self._kinds.get(device.id)
         if found is None:
             values = tuple(device.attribute(tried.rule.attribute) for each in self._constraints for tried in each)

@@ -3,6 +3,7 @@
 ``clock`` counts whatever may change an answer; ``stamps`` of views say which of them it concerns.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,11 +11,16 @@ from koord.kube.dynamicresources import DeviceClass, ResourceClaim, ResourceSlic
 from koord.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from koord.scheduler.dra.devices import DeviceId
 from koord.scheduler.dra.matching import Matcher
-from koord.scheduler.dra.pools import Pool, PoolId
+from koord.scheduler.dra.pools import Pool, PoolId, Shared
 from koord.scheduler.dra.promises import Promise
-from koord.scheduler.dra.results import Allocation
+from koord.scheduler.dra.results import Allocation, Share, shares
 from koord.scheduler.dra.views import Views
 from koord.scheduler.engine.cluster import Cluster
+
+Held = tuple[tuple[DeviceId, ...], tuple[Share, ...]]
+NOTHING_HELD: Held = ((), ())
+SHARES = ("", "")
+"""In the count of what is taken of a shared device: how many share it."""
 
 
 class DeviceBook:
@@ -31,8 +37,9 @@ class DeviceBook:
         self.classes_at = 0
         self._slices: dict[str, ResourceSlice] = {}
         self._used: dict[PoolId, dict[str, int]] = {}
-        self._held: dict[str, tuple[DeviceId, ...]] = {}
-        """By claim: the devices that are nobody else's because of it."""
+        self._shared: dict[PoolId, Shared] = {}
+        self._held: dict[str, Held] = {}
+        """By claim: the devices that are nobody else's because of it, and what it takes of shared ones."""
         self._of_pod: dict[str, set[str]] = {}
 
     @classmethod
@@ -81,7 +88,7 @@ class DeviceBook:
     def _put(self, id_: PoolId, key: str, slice_: ResourceSlice | None) -> None:
         pool = self.pools.get(id_)
         if pool is None:
-            pool = Pool(id_, self._used.setdefault(id_, {}))
+            pool = Pool(id_, self._used.setdefault(id_, {}), self._shared.setdefault(id_, {}))
         before = pool.groups
         pool.put(key, slice_)
         self.clock += 1
@@ -155,28 +162,40 @@ class DeviceBook:
     def _hold(self, key: str) -> None:
         """Count the devices that the claim has, or is promised, as used."""
         claim, promise = self.claims.get(key), self.promises.get(key)
-        now: tuple[DeviceId, ...] = ()
+        now = NOTHING_HELD
         if claim is not None and claim.status.allocation is not None:
             results = claim.status.allocation.devices.results
-            now = tuple(each.id for each in results if not each.admin_access)
+            alone = tuple(each.id for each in results if not each.admin_access and each.share_id is None)
+            now = (alone, shares(results))
         elif promise is not None and promise.allocation is not None:
-            now = promise.allocation.devices
-        before = self._held.get(key, ())
+            now = (promise.allocation.devices, promise.allocation.shares)
+        before = self._held.get(key, NOTHING_HELD)
         if now == before:
             return
-        if now:
+        if now != NOTHING_HELD:
             self._held[key] = now
         else:
             del self._held[key]
-        for device in before:
-            used = self._used[device[:2]]
-            used[device[2]] -= 1
-            if not used[device[2]]:
-                del used[device[2]]
-        for driver, pool, name in now:
+        self._count(before, -1)
+        self._count(now, 1)
+        pools = {device[:2] for held in (before, now) for device in held[0]}
+        self._touch(pools | {share.device[:2] for held in (before, now) for share in held[1]})
+
+    def _count(self, held: Held, sign: int) -> None:
+        for driver, pool, name in held[0]:
             used = self._used.setdefault((driver, pool), {})
-            used[name] = used.get(name, 0) + 1
-        self._touch({device[:2] for device in (*before, *now)})
+            used[name] = used.get(name, 0) + sign
+            if not used[name]:
+                del used[name]
+        for share in held[1]:
+            driver, pool, name = share.device
+            shared = self._shared.setdefault((driver, pool), {})
+            taken = shared.setdefault(name, Counter())
+            taken[SHARES] += sign
+            for capacity, nanos in share.taken:
+                taken[capacity] += sign * nanos
+            if not taken[SHARES]:
+                del shared[name]
 
     def _touch(self, pools: Iterable[PoolId]) -> None:
         self.clock += 1

@@ -6,6 +6,8 @@ A demand names classes; what these say is looked up when devices are matched, so
 import msgspec
 
 from koord.kube.dynamicresources import ALL, EXACT_COUNT, DeviceSelector, DeviceTaint, ExactRequest, ResourceClaim
+from koord.kube.quantity import QuantityError
+from koord.scheduler.dra.consuming import Portion, portion_of
 
 NO_SCHEDULE = "NoSchedule"
 NO_EXECUTE = "NoExecute"
@@ -35,6 +37,7 @@ class Ask(msgspec.Struct, frozen=True):
     all: bool = False
     admin: bool = False
     tolerations: tuple[Tolerated, ...] = ()
+    capacity: tuple[tuple[str, Portion], ...] = ()
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -106,7 +109,17 @@ def _ask(request: ExactRequest, name: str) -> Ask:
         every,
         bool(request.admin_access),
         tuple(Tolerated(each.key, each.operator, each.value, each.effect) for each in request.tolerations),
+        _capacity(request, name),
     )
+
+
+def _capacity(request: ExactRequest, name: str) -> tuple[tuple[str, Portion], ...]:
+    if request.capacity is None:
+        return ()
+    try:
+        return tuple(sorted((key, portion_of(amount)) for key, amount in request.capacity.requests.items()))
+    except QuantityError as error:
+        raise DemandError(f"request {name}: capacity: {error}") from None
 
 
 def expressions(selectors: list[DeviceSelector], where: str) -> tuple[str, ...]:

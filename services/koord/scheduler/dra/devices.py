@@ -4,6 +4,7 @@ from collections.abc import Hashable, Mapping
 
 from koord.kube import dynamicresources as api
 from koord.kube.quantity import parse
+from koord.scheduler.dra.consuming import CapacityName, Limit, full_name, limit
 
 Value = tuple[str, bool | int | str]
 """The kind (``bool``, ``int``, ``string``, ``version``) and the value of an attribute: equal only if both are."""
@@ -16,20 +17,35 @@ CounterName = tuple[str, str]
 class Device:
     """A device of one version of its slice; compared by identity, so what is found out of it can be kept.
 
-    ``counters`` are whole nanos of what it takes of the pool's counter sets.
+    ``counters`` are whole nanos of what it takes of the pool's counter sets. ``multiple``: several claims share it as
+    long as its capacities (``limits``) last.
     """
 
-    __slots__ = ("attributes", "capacity", "conditional", "counters", "id", "substance", "taints")
+    __slots__ = (
+        "attributes",
+        "capacity",
+        "conditional",
+        "counters",
+        "id",
+        "limits",
+        "multiple",
+        "substance",
+        "taints",
+    )
 
     def __init__(self, driver: str, pool: str, device: api.Device) -> None:
         self.id: DeviceId = (driver, pool, device.name)
         self.attributes: dict[tuple[str, str], Value] = {
-            _full(name, driver): value
+            full_name(name, driver): value
             for name, attribute in device.attributes.items()
             if (value := _value(attribute)) is not None
         }
         self.capacity: dict[tuple[str, str], str] = {
-            _full(name, driver): str(capacity.value) for name, capacity in device.capacity.items()
+            full_name(name, driver): str(capacity.value) for name, capacity in device.capacity.items()
+        }
+        self.multiple = bool(device.allow_multiple_allocations)
+        self.limits: dict[CapacityName, Limit] = {
+            full_name(name, driver): limit(name, capacity) for name, capacity in device.capacity.items()
         }
         self.taints = tuple(device.taints)
         self.conditional = bool(device.binding_conditions)
@@ -41,6 +57,7 @@ class Device:
         }
         self.substance: Hashable = (
             driver,
+            self.multiple,
             frozenset(self.attributes.items()),
             frozenset(self.capacity.items()),
         )
@@ -55,11 +72,6 @@ class Device:
     def driver(self) -> str:
         """Whose device it is."""
         return self.id[0]
-
-
-def _full(name: str, driver: str) -> tuple[str, str]:
-    domain, slash, short = name.partition("/")
-    return (domain, short) if slash else (driver, name)
 
 
 def _value(attribute: api.DeviceAttribute) -> Value | None:

@@ -1,6 +1,7 @@
 """Which devices a request is about: those that pass the selectors of its class and its own. Found once per group."""
 
 from koord.kube.dynamicresources import DeviceClass
+from koord.scheduler.dra.consuming import portions
 from koord.scheduler.dra.demand import Ask, DemandError, expressions
 from koord.scheduler.dra.devices import Device
 from koord.scheduler.dra.pools import Failure, Group
@@ -27,7 +28,7 @@ class Matcher:
 
     def matching(self, group: Group, ask: Ask) -> tuple[Device, ...] | Failure:
         """The devices of the group that the request is about, free or not."""
-        key = (ask.device_class, self._versions.get(ask.device_class, 0), ask.selectors)
+        key = (ask.device_class, self._versions.get(ask.device_class, 0), ask.selectors, ask.capacity)
         found = group.matches.get(key)
         if found is None:
             if len(group.matches) >= MOST_KEPT:
@@ -59,4 +60,6 @@ class Matcher:
                     shown = at_device if "runtime" in str(error) else at
                     return Failure(f"{shown}: {error}", of_class)
                 left = kept
+        if ask.capacity:
+            left = [each for each in left if portions(ask.capacity, each.driver, each.limits) is not None]
         return tuple(left)

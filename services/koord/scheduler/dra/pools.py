@@ -4,6 +4,7 @@ A pool whose newest generation is not there whole is *incomplete*, one that cont
 given from either. The devices of a slice are grouped by the nodes that reach them.
 """
 
+from collections import Counter
 from collections.abc import Hashable
 from typing import Final
 
@@ -13,10 +14,12 @@ from koord.kube.dynamicresources import Device as ApiDevice
 from koord.kube.dynamicresources import ResourceSlice
 from koord.kube.pods import NodeSelector
 from koord.kube.quantity import QuantityError, parse
+from koord.scheduler.dra.consuming import CapacityName
 from koord.scheduler.dra.demand import DemandError
 from koord.scheduler.dra.devices import CounterName, Device
 from koord.scheduler.engine.nodeterms import NodeTerm, node_terms
 
+Shared = dict[str, Counter[CapacityName]]
 PoolId = tuple[str, str]
 """Driver and name."""
 
@@ -58,11 +61,13 @@ class Group:
 
 
 class Pool:
-    """One pool. ``used``: names of devices that claims have, with how many; kept by whoever knows of claims."""
+    """One pool. ``used``: names of devices that claims have alone, with how many; ``shared``: what claims take of the
+    capacities of others, in nanos. Both are kept by whoever knows of claims."""
 
-    def __init__(self, id_: PoolId, used: dict[str, int]) -> None:
+    def __init__(self, id_: PoolId, used: dict[str, int], shared: Shared | None = None) -> None:
         self.id = id_
         self.used = used
+        self.shared: Shared = {} if shared is None else shared
         self.groups: tuple[Group, ...] = ()
         self.problem = ""
         """Why nothing is given from it; empty: it is complete and valid."""
@@ -105,7 +110,7 @@ class Pool:
         """What is left of the counters, given who has devices. A new dict."""
         left = dict(self.counters)
         if left:
-            for name in self.used:
+            for name in self.used.keys() | self.shared.keys():
                 device = self._partitions.get(name)
                 for counter, amount in device.counters.items() if device is not None else ():
                     left[counter] = left.get(counter, 0) - amount

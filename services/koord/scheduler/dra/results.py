@@ -1,16 +1,28 @@
 """What is written into a claim's status: its devices, their configuration, and from which nodes it can be used."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from koord.kube.dynamicresources import DeviceClass, DeviceConfiguration, ResourceClaim
+from koord.kube.dynamicresources import DeviceClass, DeviceConfiguration, DeviceResult, ResourceClaim
 from koord.kube.pods import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from koord.kube.quantity import QuantityError, parse
 from koord.scheduler.dra.allocator import Chosen, Given
+from koord.scheduler.dra.consuming import CapacityName, full_name
 from koord.scheduler.dra.demand import DemandError
+from koord.scheduler.dra.devices import DeviceId
 
 NODE_NAME = "metadata.name"
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What is taken of the capacities of a device that several claims share, in nanos."""
+
+    device: DeviceId
+    taken: tuple[tuple[CapacityName, int], ...]
 
 
 class Allocation(msgspec.Struct, frozen=True):
@@ -18,14 +30,17 @@ class Allocation(msgspec.Struct, frozen=True):
 
     body: msgspec.Raw
     where: NodeSelector | None
-    devices: tuple[tuple[str, str, str], ...]
+    devices: tuple[DeviceId, ...]
     """Those that nobody else may have."""
+    shares: tuple[Share, ...] = ()
 
 
 def allocation(claim: ResourceClaim, given: Given, classes: Mapping[str, DeviceClass]) -> Allocation:
     """What ``given`` comes to. DemandError: devices that cannot be put into one node selector."""
     where = node_selector(given.devices)
-    body: dict[str, Any] = {"devices": {"results": [_result(chosen) for chosen in given.devices]}}
+    seed = f"{claim.metadata.uid}/{claim.metadata.resource_version}"
+    results = [_result(chosen, f"{seed}/{number}") for number, chosen in enumerate(given.devices)]
+    body: dict[str, Any] = {"devices": {"results": results}}
     config = _config(claim, given, classes)
     if config:
         body["devices"]["config"] = config
@@ -34,15 +49,38 @@ def allocation(claim: ResourceClaim, given: Given, classes: Mapping[str, DeviceC
     return Allocation(
         msgspec.Raw(msgspec.json.encode(body)),
         where,
-        tuple(chosen.device.id for chosen in given.devices if not chosen.ask.admin),
+        tuple(each.device.id for each in given.devices if not each.ask.admin and each.portions is None),
+        tuple(
+            Share(each.device.id, tuple((name, portion.nanos) for name, portion in each.portions.items()))
+            for each in given.devices
+            if each.portions is not None
+        ),
     )
 
 
-def _result(chosen: Chosen) -> dict[str, Any]:
+def shares(results: Iterable[DeviceResult]) -> tuple[Share, ...]:
+    """What results in the API take of shared devices; amounts that cannot be read count as nothing."""
+    found = []
+    for result in results:
+        if result.share_id is not None and not result.admin_access:
+            taken = []
+            for name, amount in result.consumed_capacity.items():
+                with contextlib.suppress(QuantityError):
+                    taken.append((full_name(name, result.driver), parse(amount).nanos))
+            found.append(Share(result.id, tuple(taken)))
+    return tuple(found)
+
+
+def _result(chosen: Chosen, share: str) -> dict[str, Any]:
     driver, pool, device = chosen.device.id
     result: dict[str, Any] = {"request": chosen.ask.name, "driver": driver, "pool": pool, "device": device}
     if chosen.ask.admin:
         result["adminAccess"] = True
+    if chosen.portions is not None:
+        result["shareID"] = str(uuid5(NAMESPACE_OID, share))
+        if chosen.portions:
+            limits = chosen.device.limits
+            result["consumedCapacity"] = {limits[name].key: each.text for name, each in chosen.portions.items()}
     if chosen.ask.tolerations:
         result["tolerations"] = [
             {

@@ -64,6 +64,7 @@ class Selector:
             return device.substance
         return (
             device.driver,
+            device.multiple,
             *[
                 (device.capacity if part == "capacity" else device.attributes).get((domain, name))
                 for part, domain, name in self._reads
@@ -200,7 +201,7 @@ def _shown(device: Device, reads: tuple[Read, ...] | None) -> dict[str, Any]:
             raise DemandError(f"capacity {domain}/{name}: {error}") from None
     return {
         "driver": device.driver,
-        "allowMultipleAllocations": False,
+        "allowMultipleAllocations": device.multiple,
         "attributes": attributes,
         "capacity": capacity,
     }
