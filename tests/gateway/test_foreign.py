@@ -17,7 +17,7 @@ from koord.gateway.leanclient import Response
 from koord.gateway.settling import FOREIGN, Settler
 from koord.kube.resources import PODS
 from koord.ledger.client import Ledger
-from koord.ledger.model import PodSeen, Settled
+from koord.ledger.model import NodeSeen, PodSeen, Settled
 from tests.gateway.conftest import Kube, until
 from tests.gateway.foreignbed import Bed, opened
 
@@ -126,6 +126,14 @@ async def test_what_koord_holds_somebody_else_may_bind_there(bed: Bed, required:
     assert record is not None
     assert (record.state, record.token) == ("BINDING", taken.token), "no lease ends it now, nor its scheduler"
     assert record.decision.startswith(FOREIGN)
+
+
+async def test_a_gateway_that_missed_a_rebuild_asks_again(bed: Bed) -> None:
+    await bed.observer.begin(bed.epoch)
+    room = NodeSeen("node/n1", {"cpu": 2000, "pods": 110}, "1")
+    await bed.observer.observe([room], role_epoch=bed.epoch)
+    await bed.observer.open(bed.epoch)
+    assert (await bed.ask(await bed.kube.pod("theirs"), "n1", required=True))["allowed"]
 
 
 async def test_who_does_not_lead_judges_nothing(bed: Bed) -> None:

@@ -152,3 +152,51 @@ async def _refusal(api: HttpClusterApi, name: str) -> str:
 
     await until(told, 60)
     return found[0]
+
+
+@pytest.mark.since("1.28", "the gateway asks who it is, and webhooks have match conditions")
+async def test_an_extender_binds_though_every_binding_is_asked_about(
+    make_control_plane: MakeControlPlane, tmp_path: Path
+) -> None:
+    """With ``foreign_bindings: require`` the extender is somebody else; what koord has claimed for the pod lets it."""
+    plane = await make_control_plane()
+    await plane.start_controller_manager()
+    # Not the administrator of `koord up`: who the gateway is, is not asked about.
+    other = plane.kubeconfig_for("extender", ["system:masters"])
+    async with await connect(str(other)) as somebody, extender() as server:
+
+        async def bind(question: dict[str, Any]) -> dict[str, Any]:
+            name, target = question["PodName"], {"apiVersion": "v1", "kind": "Node", "name": question["Node"]}
+            meta = {"name": name, "namespace": question["PodNamespace"], "uid": question["PodUID"]}
+            body = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
+            await somebody.create_at(f"/api/v1/namespaces/default/pods/{name}/binding", body)
+            return {"Error": ""}
+
+        server.answers["bind"] = bind
+        file, settings = tmp_path / "scheduler.yaml", tmp_path / "settings.yaml"
+        block = {"urlPrefix": server.url(), "bindVerb": "bind"}
+        profiles = [{"schedulerName": "koord-scheduler"}]
+        file.write_text(yaml.safe_dump({**HEAD, "profiles": profiles, "extenders": [block]}))
+        config = {"scheduler": {"config": str(file)}, "gateway": {"foreign_bindings": "require"}}
+        settings.write_text(yaml.safe_dump(config))
+        up = await asyncio.to_thread(
+            koord_up, tmp_path, plane, "--nodes", "1", "--operators", "none", "--config", str(settings)
+        )
+        try:
+            async with await connect(str(plane.kubeconfig)) as api:
+                await until(lambda: _asks(api), 60)
+                for number in range(3):
+                    spec = {"nodeSelector": None, "tolerations": [{"operator": "Exists"}]}
+                    await api.create("pods", "default", pod("koord-scheduler", f"by-extender-{number}", **spec))
+                for number in range(3):
+                    await until(lambda name=f"by-extender-{number}": _is_on(api, name, "node-00001"), 60)  # type: ignore[misc]
+                events, _ = await api.list("events", "default")
+                assert not [event for event in events if event["reason"] in ("BindingRefused", "FailedScheduling")]
+        finally:
+            await asyncio.to_thread(up.stop)
+    assert len(server.of("bind")) == 3
+
+
+async def _asks(api: HttpClusterApi) -> bool:
+    hooks, _ = await api.list("validatingwebhookconfigurations.admissionregistration.k8s.io")
+    return [hook["metadata"]["name"] for hook in hooks] == ["koord-foreign-bindings"]

@@ -226,6 +226,8 @@ class ForeignBindings:
             return _not_judged(member.node, "the gateway that was asked does not lead")
         claim = ClaimRequest(f"{self._ledger.incarnation}-{next(self._numbers)}", (member,), priority=priority)
         [claimed] = await self._ledger.claim([claim])
+        if claimed.status == "epoch":  # a gateway that has just come learns of the ledger's epoch by this
+            [claimed] = await self._ledger.claim([claim])
         if claimed.status == "conflict":
             return self._refused(member, _why(member.node, claimed.shorts))
         if claimed.status == "busy" and again:
