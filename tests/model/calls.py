@@ -59,8 +59,10 @@ class SteppedLedger(Ledger):
             try:
                 answer = await send()
                 if function == "claim_v1" and answer is not None:
-                    statuses = [wire.claim_answer(row, self.epoch) for row in answer]
-                    claimed = list(zip(_REQUESTS.get(), statuses, strict=True))
+                    requests = _REQUESTS.get()
+                    # What others placed before may follow the answers.
+                    statuses = [wire.claim_answer(row, self.epoch) for row in answer[: len(requests)]]
+                    claimed = list(zip(requests, statuses, strict=True))
                 return answer
             finally:
                 await self.after_call(function, claimed)
