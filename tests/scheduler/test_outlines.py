@@ -61,8 +61,8 @@ def content(program: Program) -> list[Any]:
         [(step.plugin, step.terms, step.weight, step.kept is None) for step in program.scores],
         program.prefers,
         program.reserves,
+        program.looks_ahead(),
         dict(program.per_pod),
-        program.row_local,
         program.node_mask is None,
     ]
 

@@ -34,6 +34,7 @@ class Program:
     """
 
     __slots__ = (
+        "_ahead",
         "_watching",
         "epoch",
         "filters",
@@ -64,6 +65,7 @@ class Program:
     ) -> None:
         self.whole: Program | None = None
         self.fresh = True
+        self._ahead: bool | None = None
         self.version = template.footprint.version
         self.epoch = epoch_of(profile)
         self._watching = Watching(profile)
@@ -152,27 +154,32 @@ class Program:
         self.row_local = not any(plugin.filter_locality == "cluster" for plugin, _ in self.filters) and not any(
             step.plugin.score_locality == "cluster" for step in self.scores
         )
-        if not few and self.row_local:
-            self._look_ahead(asked)
 
-    def _look_ahead(self, asked: Asked) -> None:
+    def looks_ahead(self) -> bool:
+        """Whether plugins let equal pods be placed in runs; ``per_pod`` is there then. PluginError: one raised."""
+        if self._ahead is None:
+            self._ahead = self.row_local and self.names is None and self._look_ahead()
+        return self._ahead
+
+    def _look_ahead(self) -> bool:
         """What one more pod of the class adds to plugins' columns; only runs of equal pods need it."""
-        asked.point = "PreScore"
         usage: list[tuple[Plugin, Terms]] = [step for step in self.steps if step[0].filter_locality == "usage"]
         usage += [(step.plugin, step.terms) for step in self.scores if step.plugin.score_locality == "usage"]
         judging: list[Plugin] = [plugin for plugin, _ in self.prefilters]
         for plugin, terms in usage:
-            asked.plugin = plugin.name
-            adds = plugin.per_pod(terms)
-            if adds:
-                self.per_pod.update(adds)
-                # Its books must be right for the next pod's PreFilter, and as before for looking ahead.
-                self.row_local = self.row_local and plugin not in judging
+            try:
+                adds = plugin.per_pod(terms)
+            except Exception as error:
+                raise PluginError(plugin.name, "PreScore", error) from error
+            if adds and plugin in judging:
+                return False  # its books must be right for the next pod's PreFilter, and as before for looking ahead
+            self.per_pod.update(adds)
+        return True
 
     def at(self, node: str, by: str = NAMED_BY) -> "Program":
         """The same for pods that may run on one node only, as the plugin ``by`` says."""
         made = Program.__new__(Program)
-        made.whole, made.fresh = self, True
+        made.whole, made.fresh, made._ahead = self, True, False
         made.version, made.epoch, made._watching = self.version, self.epoch, self._watching
         made.outline = self.outline
         made.prefilters, made.prefers, made.reserves = self.prefilters, self.prefers, self.reserves

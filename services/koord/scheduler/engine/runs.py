@@ -36,7 +36,7 @@ def place_run(
         return False
     try:
         program = class_.compiled(engine.cluster, engine.verdicts)
-        if not program.row_local or program.names is not None or program.prefers or program.resizes:
+        if program.prefers or program.resizes or not program.looks_ahead():
             return False
         steps = engine.reserving(program)
         if steps and not _look_ahead(steps):
