@@ -225,3 +225,24 @@ async def test_a_pod_that_goes_gives_its_promise_back(nats_url: str, redis_url: 
         world.before_write = lambda patch: True
         await world.delete("one")
         await until(lambda: world.node_of("three"), "bound")
+
+
+async def test_two_replicas_never_give_a_device_twice(nats_url: str, redis_url: str, cluster: str) -> None:
+    async with devices(nats_url, redis_url, cluster, count=4) as world:
+        async with contextlib.AsyncExitStack() as stack:
+            first = await stack.enter_async_context(scheduler(nats_url, redis_url, cluster, FAST))
+            second = await stack.enter_async_context(scheduler(nats_url, redis_url, cluster, FAST))
+            await until(lambda: first._replicas.share.replicas == second._replicas.share.replicas == 2, "they share")
+            for number in range(4):
+                await world.tell("claim", claim(f"c-{number}"))
+                await world.claiming_pod(f"p-{number}", f"c-{number}", cpu="100m")
+            await until(lambda: all(world.node_of(f"p-{number}") for number in range(4)), "the first half is bound")
+        # Whoever comes after them knows what they gave.
+        async with scheduler(nats_url, redis_url, cluster, FAST):
+            for number in range(4, 9):
+                await world.tell("claim", claim(f"c-{number}"))
+                await world.claiming_pod(f"p-{number}", f"c-{number}", cpu="100m")
+            await until(lambda: sum(bool(world.node_of(f"p-{number}")) for number in range(9)) == 8, "all but one")
+            await until(lambda: any(world.told(f"p-{number}") for number in range(9)), "one is told why not")
+        given = [device for number in range(9) for device in world.devices(f"c-{number}")]
+        assert len(given) == len(set(given)) == 8

@@ -109,6 +109,8 @@ class DynamicResources(
 
     def pre_enqueue(self, pod: PodRef) -> str | None:
         """A claim of the pod that is not there, goes, or is another pod's."""
+        if not pod.claims:
+            return None
         uses = uses_of(pod.namespace, pod.claims)
         for use in () if uses is None else uses.uses:
             claim = self._book.claims.get(use.key) if use.claim else None
