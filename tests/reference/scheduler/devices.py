@@ -5,14 +5,15 @@ first that leads to a solution, devices in their order; a device is given once, 
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 from typing import Any, NamedTuple
 
 Object = dict[str, Any]
 
 
 class Thing(NamedTuple):
-    """A device: driver, pool, name, what it says of itself, whether somebody has it, and what it takes of counters."""
+    """A device: driver, pool, name, what it says of itself, whether somebody has it, what it takes of counters, its
+    memory, and whether claims share that."""
 
     driver: str
     pool: str
@@ -20,15 +21,23 @@ class Thing(NamedTuple):
     attributes: dict[str, Any]
     used: bool = False
     takes: int = 0
+    memory: int = 0
+    shared: bool = False
 
 
 class Got(NamedTuple):
-    """One device for one request."""
+    """One device for one request; ``part``: how much of its memory is wanted, None: all."""
 
     claim: int
     request: str
     thing: Thing
     admin: bool
+    part: int | None = None
+
+    @property
+    def shares(self) -> bool:
+        """Whether it is one of several shares of the device."""
+        return self.thing.shared and not self.admin
 
 
 def solutions(claims: Sequence[Object], things: Sequence[Thing], counter: int) -> Iterator[list[Got]]:
@@ -47,12 +56,18 @@ def _serve(
         yield from _serve(claims, claim + 1, 0, got, things, counter)
         return
     for ask in requests[request]["asks"]:
-        fitting = [thing for thing in things if ask["model"] in (None, thing.attributes.get("model"))]
+        part = ask["part"]
+        fitting = [
+            thing
+            for thing in things
+            if ask["model"] in (None, thing.attributes.get("model")) and (part is None or part <= thing.memory)
+        ]
         count = len(fitting) if ask["all"] else ask["count"]
         if not count:
             continue
-        for chosen in combinations(fitting, count):
-            more = [*got, *(Got(claim, ask["name"], thing, ask["admin"]) for thing in chosen)]
+        several = any(thing.shared for thing in fitting) and not ask["all"]
+        for chosen in (combinations_with_replacement if several else combinations)(fitting, count):
+            more = [*got, *(Got(claim, ask["name"], thing, ask["admin"], part) for thing in chosen)]
             if allowed(claims, more, counter):
                 yield from _serve(claims, claim, request + 1, more, things, counter)
 
@@ -64,9 +79,15 @@ def allowed(claims: Sequence[Object], got: Sequence[Got], counter: int) -> bool:
             return False
         for other in got[:number]:
             same = one.thing[:3] == other.thing[:3]
-            if same and (not one.admin or one.claim == other.claim):
+            if same and not one.shares and not other.shares and (not one.admin or one.claim == other.claim):
                 return False
-    taken = sum(one.thing.takes for one in got)
+    for thing in {one.thing.name: one.thing for one in got if one.shares}.values():
+        parts = [one.part for one in got if one.shares and one.thing.name == thing.name]
+        if sum(thing.memory if part is None else part for part in parts) > thing.memory:
+            return False
+    # What a shared device takes of counters it takes once.
+    taken = sum(one.thing.takes for one in got if not one.shares)
+    taken += sum({one.thing.name: one.thing.takes for one in got if one.shares}.values())
     if taken and taken > counter:
         return False
     for claim, body in enumerate(claims):

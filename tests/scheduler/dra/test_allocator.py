@@ -209,6 +209,7 @@ asks = st.fixed_dictionaries(
         "all": st.integers(0, 5).map(lambda n: n == 0),
         "model": st.sampled_from((None, None, *MODELS)),
         "admin": st.integers(0, 5).map(lambda n: n == 0),
+        "part": st.sampled_from((None, None, 1, 2)),
     }
 )
 constraints = st.lists(
@@ -223,7 +224,13 @@ bodies = st.fixed_dictionaries(
     {"requests": st.lists(st.lists(asks, min_size=1, max_size=2), min_size=1, max_size=2), "constraints": constraints}
 )
 devices = st.lists(
-    st.tuples(st.sampled_from(MODELS), st.sampled_from((None, "0", "1")), st.booleans(), st.sampled_from((0, 0, 1, 2))),
+    st.tuples(
+        st.sampled_from(MODELS),
+        st.sampled_from((None, "0", "1")),
+        st.booleans(),
+        st.sampled_from((0, 0, 1, 2)),
+        st.booleans(),
+    ),
     max_size=5,
 )
 
@@ -245,6 +252,8 @@ def _api(body: dict[str, Any]) -> Object:
         for ask in one["asks"]:
             selectors = [f'{MODEL} == "{ask["model"]}"'] if ask["model"] else []
             more: Object = {"allocationMode": "All"} if ask["all"] else {}
+            if ask["part"]:
+                more["capacity"] = {"requests": {"memory": ask["part"]}}
             if ask["admin"]:
                 more["adminAccess"] = True
             shown.append(request(ask["name"].rpartition("/")[2], "gpu", ask["count"], *selectors, **more))
@@ -259,15 +268,15 @@ def _api(body: dict[str, Any]) -> Object:
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(bodies, min_size=1, max_size=2), devices, st.integers(0, 4))
 def test_like_a_look_at_every_way(
-    claims: list[dict[str, Any]], shapes: list[tuple[str, str | None, bool, int]], counter: int
+    claims: list[dict[str, Any]], shapes: list[tuple[str, str | None, bool, int, bool]], counter: int
 ) -> None:
     claims = [_named(body) for body in claims]
     shown, things, used = [], [], []
     spent = 0
-    for number, (model, rack, taken, takes) in enumerate(shapes):
+    for number, (model, rack, taken, takes, several) in enumerate(shapes):
         name = f"g{number}"
         attributes: dict[str, Any] = {"model": model} if rack is None else {"model": model, "rack": rack}
-        body = device(name, **attributes)
+        body = {**device(name, memory="3", **attributes), "allowMultipleAllocations": several}
         if takes:
             body["consumesCounters"] = [{"counterSet": "s", "counters": {"c": {"value": takes}}}]
         if taken:
@@ -275,7 +284,7 @@ def test_like_a_look_at_every_way(
             spent += takes
         shown.append(body)
         full = {f"{DRIVER}/{key}": value for key, value in attributes.items()}
-        things.append(Thing(DRIVER, "a", name, {**full, "model": model}, taken, takes))
+        things.append(Thing(DRIVER, "a", name, {**full, "model": model}, taken, takes, 3, several))
     slices = (
         slice_("c", [], node="a", count=2, sharedCounters=[{"name": "s", "counters": {"c": {"value": counter}}}]),
         slice_("d", shown, node="a", count=2),
