@@ -52,6 +52,22 @@ def place_both(together: Bed, singly: Bed, first: int, many: int, use: str) -> l
     return outcomes
 
 
+def test_ports_of_the_node_are_given_in_a_run() -> None:
+    together, singly = beds(5)
+    spec = requests("100m")
+    spec["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    for first in (0, 7):
+        names = [f"p{first + number}" for number in range(7)]
+        outcomes: list[Outcome] = []
+        assert together.engine.place([together.pod(name, spec) for name in names], outcomes) == 7
+        assert outcomes == [singly.engine.place_one(singly.pod(name, spec)) for name in names]
+        placed = {outcome.node: outcome.slots for outcome in outcomes if isinstance(outcome, Placed)}
+        assert len(placed) == 5 and all(placed[node] == (f"port/{node}/TCP/80",) for node in placed)
+        for name in names:
+            assert together.engine.forget(f"uid-default-{name}") == singly.engine.forget(f"uid-default-{name}")
+    agree(together, singly)
+
+
 def agree(together: Bed, singly: Bed) -> None:
     assert together.cluster.usage.tobytes() == singly.cluster.usage.tobytes()
     books = [

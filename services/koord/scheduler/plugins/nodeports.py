@@ -99,6 +99,10 @@ class NodePorts(FilterPlugin, ReservePlugin, AssignPlugin, NodePlugin):
         """The same as of the filter."""
         return self.filter_terms(template, cluster)
 
+    def looks_ahead(self, terms: Terms) -> bool:
+        """A second pod of the class never fits beside the first."""
+        return True
+
     def reserve(self, pod: PodRef, terms: Terms, row: int) -> Allocation:
         """The slots; who has them here is counted as soon as the pod is assigned."""
         assert isinstance(terms, tuple)
