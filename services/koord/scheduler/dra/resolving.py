@@ -11,6 +11,7 @@ from koord.scheduler.dra.demand import Demand, DemandError, demand_of
 from koord.scheduler.dra.trying import Demands
 from koord.scheduler.dra.uses import Uses, problem
 from koord.scheduler.engine.nodeterms import NodeTerm, node_terms
+from koord.scheduler.framework.contract import Pending
 
 KEEP = 1024
 
@@ -78,7 +79,7 @@ class Resolver:
         for key in uses.keys:
             claim, promise = book.claims[key], book.promises.get(key)
             if promise is not None and promise.begun and promise.pods:
-                return Resolved(f"resource claim {key} is in the process of being allocated")
+                return Resolved(Pending(f"resource claim {key} is in the process of being allocated"))
             if claim.status.allocation is not None:
                 _tie(tied, key, claim.status.allocation.node_selector)
             elif promise is not None and promise.allocation is not None:
