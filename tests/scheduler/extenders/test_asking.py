@@ -46,6 +46,7 @@ async def ask(*configs: ExtenderConfig, nodes: tuple[str, ...] = NODES, spans: S
 
 
 def block(server: ExtenderServer, **fields: Any) -> ExtenderConfig:
+    fields = {"http_timeout": 60.0, **fields}
     return ExtenderConfig(server.url(), filter_verb="filter", node_cache_capable=True, **fields)
 
 

@@ -17,7 +17,8 @@ PROFILE = {"schedulerName": "koord-scheduler", "plugins": {"multiPoint": {"enabl
 
 def binds(url: str, **fields: Any) -> dict[str, Any]:
     """The block of an extender that binds what asks for its resource."""
-    return {"urlPrefix": url, "bindVerb": "bind", "managedResources": [{"name": GPU}], **fields}
+    head = {"urlPrefix": url, "bindVerb": "bind", "managedResources": [{"name": GPU}], "httpTimeout": "60s"}
+    return {**head, **fields}
 
 
 async def gpu(world: Outside, name: str, **more: Any) -> None:
@@ -108,7 +109,7 @@ async def test_an_extender_that_dies_while_it_binds(
         await world.listed()
         async with scheduler(nats_url, redis_url, cluster, settings(tmp_path, binds(server.url()))) as service:
             assert service._extending is not None
-            service._extending._binder._doubt_s = 1.0
+            service._extending._binder._doubt_s = 60.0
             await gpu(world, "mine")
             await until(lambda: server.asked, "asked")
             assert await held(world) == 1000
@@ -120,6 +121,7 @@ async def test_an_extender_that_dies_while_it_binds(
             await until(lambda: not len(service._binds.flights), "seen bound")
             assert not world.told("mine")
             assert (await held(world), await used(world)) == (0, 1000)
+            service._extending._binder._doubt_s = 0.5
             # This one it has not bound: once nobody needs to expect that any more the pod is tried again.
             await server.start()
             server.answers["bind"] = lambda question: b"cut off"

@@ -11,7 +11,8 @@ from tests.scheduler.outside import Outside, outside, scheduler, until
 
 
 def block(server: ExtenderServer, **fields: Any) -> dict[str, Any]:
-    return {"urlPrefix": server.url(), "preemptVerb": "preempt", "nodeCacheCapable": True, **fields}
+    head = {"urlPrefix": server.url(), "preemptVerb": "preempt", "nodeCacheCapable": True, "httpTimeout": "60s"}
+    return {**head, **fields}
 
 
 async def crowded(world: Outside) -> None:

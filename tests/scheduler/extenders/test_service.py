@@ -37,8 +37,9 @@ def settings(folder: Path, *extenders: dict[str, Any], **fields: Any) -> Schedul
 
 
 def asks(server: ExtenderServer, **fields: Any) -> dict[str, Any]:
-    """The block of an extender that knows the nodes itself."""
-    return {"urlPrefix": server.url(), "filterVerb": "filter", "nodeCacheCapable": True, **fields}
+    """The block of an extender that knows the nodes itself. A busy machine is no extender that is slow."""
+    head = {"urlPrefix": server.url(), "filterVerb": "filter", "nodeCacheCapable": True, "httpTimeout": "60s"}
+    return {**head, **fields}
 
 
 async def _nodes(world: Outside, count: int = 4, **more: Any) -> None:
@@ -57,8 +58,9 @@ async def test_an_extender_filters_and_rates(nats_url: str, redis_url: str, clus
                     await world.pod(f"p{number}", annotations={"own": "x"})
                 await until(lambda: len(world.bound) == 3, "bound")
                 assert set(world.bound.values()) == {"n2"}
-        first = server.of("filter")[0]
-        assert (first["Pod"]["metadata"]["name"], first["Pod"]["metadata"]["annotations"]) == ("p0", {"own": "x"})
+        first = server.of("filter")[0]  # several are asked about at a time, so any of them
+        assert first["Pod"]["metadata"]["annotations"] == {"own": "x"}
+        assert {question["Pod"]["metadata"]["name"] for question in server.of("filter")} == {"p0", "p1", "p2"}
         assert (first["Nodes"], first["NodeNames"]) == (None, ["n0", "n1", "n2", "n3"])
         assert server.of("rate")[0]["NodeNames"] == ["n1", "n2"]
         assert all(trace.startswith("00-") for trace in server.traces)
@@ -151,7 +153,7 @@ async def test_a_slow_extender_holds_up_nobody_else(
         return {"NodeNames": ["n0"]}
 
     async with extender(filter=answer) as server:
-        block = asks(server, managedResources=[{"name": GPU}], httpTimeout="60s")
+        block = asks(server, managedResources=[{"name": GPU}])
         async with outside(nats_url, redis_url, cluster) as world:
             await _nodes(world, more={GPU: "100"})
             async with scheduler(nats_url, redis_url, cluster, settings(tmp_path, block, parallelism=3)) as service:
@@ -184,7 +186,7 @@ async def test_what_became_of_nodes_meanwhile_counts(
         return {"NodeNames": [name for name in question["NodeNames"] if name in ("n0", "late")]}
 
     async with extender(filter=answer) as server:
-        block = asks(server, managedResources=[{"name": GPU}], httpTimeout="60s")
+        block = asks(server, managedResources=[{"name": GPU}])
         async with outside(nats_url, redis_url, cluster) as world:
             await world.node("n0", cpu="1", more={GPU: "100"})
             await world.listed()
@@ -218,7 +220,7 @@ async def test_members_of_a_gang_are_asked_about_and_bound_together(
                 await until(lambda: len(world.bound) == 3, "bound")
                 assert set(world.bound.values()) == {"n1", "n2"}
         assert len(world.binds) == 1
-        assert len(server.of("filter")) == 3
+        assert {question["Pod"]["metadata"]["name"] for question in server.of("filter")} == {"g0", "g1", "g2"}
 
 
 async def test_a_pod_that_changes_while_it_is_asked_about_is_asked_about_again(
@@ -234,7 +236,7 @@ async def test_a_pod_that_changes_while_it_is_asked_about_is_asked_about_again(
         for number in range(2):
             await world.node(f"n{number}", labels={"rack": f"r{number}"})
         await world.listed()
-        async with scheduler(nats_url, redis_url, cluster, settings(tmp_path, asks(server, httpTimeout="60s"))):
+        async with scheduler(nats_url, redis_url, cluster, settings(tmp_path, asks(server))):
             await world.pod("p")
             await world.pod("gone")
             await until(lambda: len(server.asked) == 2, "asked")
