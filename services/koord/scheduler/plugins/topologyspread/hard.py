@@ -3,7 +3,7 @@
 import numpy as np
 
 from koord.columns.matrix import Bools, Floats
-from koord.scheduler.engine.domains import DomainSum, RowCodes
+from koord.scheduler.engine.domains import DomainSum
 from koord.scheduler.engine.podindex import Group
 from koord.scheduler.engine.removals import Falling, Leaving
 from koord.scheduler.engine.window import Window
@@ -71,42 +71,32 @@ class HardConstraint:
 
     def without(self, leaving: Leaving) -> "FallingConstraint":
         """The constraint, which must be up to date, as pods leave."""
-        counts = self._sum.values[self._present]
-        present = np.flatnonzero(self._present)
-        return FallingConstraint(
-            Falling(self._sum, leaving),
-            counts,
-            present,
-            most=float(self._max_skew - self._itself),
-            enough=len(present) >= self._min_domains,
-        )
+        least = None
+        if int(np.count_nonzero(self._present)) >= self._min_domains:
+            least = float(self._sum.values.min(where=self._present, initial=_MANY))
+        falling = Falling(self._sum, leaving)
+        return FallingConstraint(falling, self._present[falling.codes], float(self._max_skew - self._itself), least)
 
 
 class FallingConstraint:
-    """One constraint without some pods of each row. ``counts`` of the domains ``present``; ``most`` is how many pods a
-    domain may have beyond the least of them, or at all unless there are ``enough`` domains."""
+    """One constraint without some pods of each row. ``present``: rows whose domain counts; ``most``: how many pods a
+    domain may have beyond the ``least`` of them (None: at all, there are too few domains)."""
 
-    __slots__ = ("_enough", "_falling", "_in_count", "_most", "_others", "known")
+    __slots__ = ("_falling", "_least", "_most", "_present", "known")
 
-    def __init__(self, falling: Falling, counts: Floats, present: RowCodes, *, most: float, enough: bool) -> None:
+    def __init__(self, falling: Falling, present: Bools, most: float, least: float | None) -> None:
         self._falling = falling
+        self._present = present
         self._most = most
-        self._enough = enough
-        codes = falling.codes
-        self.known: Bools = codes != 0
-        self._in_count: Bools = np.isin(codes, present)
-        # The least of all domains but the row's own.
-        order = np.argsort(counts, kind="stable")[:2]
-        first, second = (float(counts[order[i]]) if i < len(order) else _MANY for i in (0, 1))
-        own_is_first = codes == present[order[0]] if len(order) else np.zeros(len(codes), dtype=np.bool_)
-        self._others: Floats = np.where(own_is_first, second, first)
+        self._least = least
+        self.known: Bools = falling.codes != 0
 
     def passes(self, gone: Bools) -> Bools:
         """The answer for each row."""
         left = self._falling.left(gone)
         least: Floats | float = 0.0
-        if self._enough:
-            least = np.where(self._in_count, np.minimum(self._others, left), self._others)
+        if self._least is not None:  # the domain of those who go may be the least now
+            least = np.where(self._present, np.minimum(self._least, left), self._least)
         passes: Bools = self.known & (left <= self._most + least)
         return passes
 
