@@ -4,18 +4,23 @@ The gateway executes nothing until everything is claimed, so neither sees in the
 """
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from koord.accounting.takes import Take
 from koord.contracts.decisions import Bind
+from koord.kube.resources import NODE_RESOURCE_TOPOLOGIES
 from koord.ledger.client import Ledger
 from koord.ledger.model import ClaimRequest, Member, Release
 from koord.scheduler.plugins.topologyspread.constraints import HOSTNAME, ZONE
 from koord.scheduler.queueing.queue import QueueSettings, Unit
 from koord.scheduler.service import SchedulerService
 from koord.scheduler.settings import SchedulerSettings
+from tests.scheduler.numa.machines import POLICY_LABEL, RESOURCE_STATUS, B, topology, zones
 from tests.scheduler.outside import Outside, outside, scheduler, until
 
 FAST = SchedulerSettings(queue=QueueSettings(initial_backoff_s=0.1, max_backoff_s=0.3))
@@ -71,10 +76,10 @@ class Blind:
 
 
 @asynccontextmanager
-async def blind(nats_url: str, redis_url: str, cluster: str, nodes: int, zones: int = 2) -> AsyncIterator[Blind]:
+async def blind(nats_url: str, redis_url: str, cluster: str, nodes: int, domains: int = 2) -> AsyncIterator[Blind]:
     async with outside(nats_url, redis_url, cluster) as world:
         for number in range(nodes):
-            await world.node(f"n{number}", labels={HOSTNAME: f"n{number}", ZONE: f"z{number % zones}"})
+            await world.node(f"n{number}", labels={HOSTNAME: f"n{number}", ZONE: f"z{number % domains}"})
         await world.listed()
         async with (
             scheduler(nats_url, redis_url, cluster, FAST) as one,
@@ -104,27 +109,26 @@ async def test_a_plain_pod_and_one_that_repels_it(nats_url: str, redis_url: str,
 
 
 async def test_zones_that_one_pod_of_a_kind_may_have(nats_url: str, redis_url: str, cluster: str) -> None:
-    async with blind(nats_url, redis_url, cluster, 16, zones=8) as pair:
+    async with blind(nats_url, redis_url, cluster, 16, domains=8) as pair:
         pair.divide(lambda name: int(name[1:]) % 2 == 0)
         for number in range(8):
             await pair.world.pod(f"p{number}", labels=WEB, affinity=apart(ZONE))
         await pair.claimed(8)
         await pair.bound(8)
-        zones = {int(node[1:]) % 8 for node in pair.world.bound.values()}
-        assert len(zones) == 8
+        assert len({int(node[1:]) % 8 for node in pair.world.bound.values()}) == 8
 
 
 async def test_spread_over_zones(nats_url: str, redis_url: str, cluster: str) -> None:
     even = [{"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
              "labelSelector": {"matchLabels": WEB}}]  # fmt: skip
-    async with blind(nats_url, redis_url, cluster, 6, zones=3) as pair:
+    async with blind(nats_url, redis_url, cluster, 6, domains=3) as pair:
         pair.divide(lambda name: int(name[1:]) < 5)
         for number in range(12):
             await pair.world.pod(f"p{number}", cpu="100m", labels=WEB, topologySpreadConstraints=even)
         await pair.claimed(12)
         await pair.bound(12)
-        zones = Counter(int(node[1:]) % 3 for node in pair.world.bound.values())
-        assert set(zones.values()) == {4}, zones
+        per_zone = Counter(int(node[1:]) % 3 for node in pair.world.bound.values())
+        assert set(per_zone.values()) == {4}, per_zone
 
 
 async def test_a_gang_and_single_pods(nats_url: str, redis_url: str, cluster: str) -> None:
@@ -187,3 +191,70 @@ async def test_what_another_gives_up_counts_no_longer(nats_url: str, redis_url: 
             assert one._world.engine.counted(uid) is not None
             await another.release([Release("another-1", answer.token)])
             await until(lambda: world.node_of("ours") == "n0", "theirs counts no longer")
+
+
+async def test_zones_of_a_numa_node(nats_url: str, redis_url: str, cluster: str) -> None:
+    """A node takes both by its sums; each zone takes one."""
+    async with blind(nats_url, redis_url, cluster, 0) as pair:
+        for number in range(3):
+            await pair.world.node(f"m{number}", cpu="16", memory="32Gi", labels={POLICY_LABEL: "SingleNUMANode"})
+            room = {"cpu": "8", "memory": "16Gi"}
+            body = msgspec.json.encode(topology(f"m{number}", B, zones(room, room)))
+            name = f"m{number}"
+            await pair.world.publisher.publish(NODE_RESOURCE_TOPOLOGIES, "ADDED", "", name, pair.world.version(), body)
+        await until(
+            lambda: len(pair.one._engine.cluster) == len(pair.two._engine.cluster) == 3, "the machines are known"
+        )
+        pair.divide(lambda name: int(name[1:]) % 2 == 0)
+        for number in range(6):
+            await pair.world.pod(f"p{number}", cpu="5")
+        await pair.claimed(6)
+        await pair.bound(6)
+        zones_of = []
+        for number in range(6):
+            pod = pair.world.pods[f"default/p{number}"]
+            status = json.loads(pod["metadata"]["annotations"][RESOURCE_STATUS])
+            zones_of += [(pod["spec"]["nodeName"], zone["node"]) for zone in status["numaNodeResources"]]
+        assert len(set(zones_of)) == len(zones_of) == 6, zones_of
+
+
+async def test_one_dies_with_its_claims(nats_url: str, redis_url: str, cluster: str) -> None:
+    """What it claimed counts until it is given back; then its pods and the one that was kept off are placed anew."""
+    async with blind(nats_url, redis_url, cluster, 4) as pair:
+        pair.divide(lambda name: name.startswith("apart"))
+        for number in range(4):
+            await pair.world.pod(f"apart{number}", labels=WEB, affinity=apart())
+        await pair.claimed(4)
+        uid = await pair.world.pod("plain", labels=WEB)
+
+        def parked() -> bool:
+            unit = pair.two._world.unit_of(uid)
+            return unit is not None and unit.state == "unschedulable"
+
+        await until(parked, "every node is taken")
+        assert pair.two._rivals.came == 4
+        # It is gone with all that it held: its claims are ended by whoever lives, its decisions are void.
+        pair.one._queue.mine = lambda unit: False
+        pair.two._queue.mine = lambda unit: True
+        pair.two._queue.reassign()
+        await pair.world.ledger.retire([pair.one._host.incarnation])
+        pair.go.set()
+        await until(lambda: len(pair.world.bound) == 4, "as many as there are nodes")
+        assert len(set(pair.world.bound.values())) == 4
+
+
+async def test_the_ledger_is_lost_while_both_place(nats_url: str, redis_url: str, cluster: str) -> None:
+    async with blind(nats_url, redis_url, cluster, 12) as pair:
+        pair.divide(lambda name: name.startswith("apart"))
+        for number in range(4):
+            await pair.world.pod(f"apart{number}", labels=WEB, affinity=apart())
+            await pair.world.pod(f"plain{number}", labels=WEB)
+        await pair.claimed(8)
+        await pair.world.close_ledger()
+        for number in range(12):
+            await pair.world.node(f"n{number}", labels={HOSTNAME: f"n{number}", ZONE: f"z{number % 2}"})
+        await pair.world.open_ledger()
+        pair.go.set()
+        await until(lambda: len(pair.world.bound) == 8, "all bound")
+        on = Counter(pair.world.bound.values())
+        assert all(on[pair.world.node_of(f"apart{number}") or ""] == 1 for number in range(4)), on
