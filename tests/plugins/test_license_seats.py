@@ -77,6 +77,20 @@ def test_seats_come_back_from_the_annotations_of_bound_pods(bench: PluginBench) 
     check(bench, licensed(bench))
 
 
+def test_a_seat_that_another_replica_gave_meanwhile_stays_its_pods(bench: PluginBench) -> None:
+    """Both gave the same seat; the other's pod is shown bound before our claim is refused."""
+    pool(bench, "all", 1)
+    ours = licensed(bench)
+    placed = bench.place(ours)
+    assert isinstance(placed, Placed)
+    bench.bound("theirs", "n3", {PRODUCT: "cad", GIVEN: placed.annotations[GIVEN]})
+    bench.end(ours)
+    assert bench.scores(licensed(bench)) == {}
+    check(bench, licensed(bench))
+    bench.end("theirs")
+    assert isinstance(bench.place(licensed(bench)), Placed)
+
+
 def test_pods_that_need_none_are_not_looked_at(bench: PluginBench) -> None:
     pod = bench.pod()
     assert not pod.class_.compiled(bench.cluster, bench.engine.verdicts).steps

@@ -26,9 +26,13 @@ class LicensePool(TypedObject, frozen=True):
 
 
 class Pool:
-    """One pool in force. ``serves`` is True on the rows of its nodes; ``holders`` tells who has a seat."""
+    """One pool in force. ``serves`` is True on the rows of its nodes; ``holders`` tells who has a seat.
 
-    def __init__(self, name: str, spec: LicensePoolSpec, serves: RowColumn, holders: dict[int, str]) -> None:
+    Two may: the one that we gave it to, and another replica's, which is shown before our claim is refused. It is free
+    when both are gone.
+    """
+
+    def __init__(self, name: str, spec: LicensePoolSpec, serves: RowColumn, holders: dict[int, set[str]]) -> None:
         self.name = name
         self.spec = spec
         self.serves = serves
@@ -58,7 +62,7 @@ class SeatBook:
         self.pools: dict[str, Pool] = {}
         self._held: dict[str, tuple[str, tuple[int, ...]]] = {}
         # Kept by name, for pods may be told before their pool, and outlive it.
-        self._holders: dict[str, dict[int, str]] = {}
+        self._holders: dict[str, dict[int, set[str]]] = {}
         self._versions: dict[str, int] = {}
         self._numbers = itertools.count(1)
         self._spare: list[RowColumn] = []
@@ -114,7 +118,7 @@ class SeatBook:
         self._held[uid] = name, seats
         holders = self._holders.setdefault(name, {})
         for seat in seats:
-            holders.setdefault(seat, uid)
+            holders.setdefault(seat, set()).add(uid)
         self._seats_moved(name)
 
     def give_back(self, uid: str) -> None:
@@ -125,7 +129,8 @@ class SeatBook:
         name, seats = held
         holders = self._holders[name]
         for seat in seats:
-            if holders.get(seat) == uid:
+            holders[seat].discard(uid)
+            if not holders[seat]:
                 del holders[seat]
         self._seats_moved(name)
 

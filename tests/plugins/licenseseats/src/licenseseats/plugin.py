@@ -65,6 +65,7 @@ class LicenseSeats(
         )
     )
     prefilter_resolvable: ClassVar[bool] = False
+    reads_amounts: ClassVar[bool] = False
     monotone: ClassVar[bool] = True
     # A pod on one node takes a seat from all nodes of the pool: answers depend on other rows.
     filter_locality: ClassVar[Locality] = "cluster"
@@ -228,6 +229,7 @@ class LicenseSeats(
 def _page(pool: Pool) -> dict[str, Any]:
     """``holders``: seat numbers by the uid of the pod that has them."""
     holders: dict[str, list[int]] = {}
-    for seat, uid in sorted(pool.holders.items()):
-        holders.setdefault(uid, []).append(seat)
+    for seat, uids in sorted(pool.holders.items()):
+        for uid in uids:
+            holders.setdefault(uid, []).append(seat)
     return {"product": pool.spec.product, "seats": pool.spec.seats, "free": pool.free, "holders": holders}
