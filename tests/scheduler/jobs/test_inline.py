@@ -10,7 +10,7 @@ from koord.scheduler.jobs.asking import Asked
 from koord.scheduler.jobs.inline import InlineJobs
 from koord.scheduler.queueing.queue import Unit
 from tests.scheduler.jobs.planners import Jobs
-from tests.scheduler.test_world import Story, shown
+from tests.scheduler.worldstory import Story, shown
 
 
 class Jobbing:
