@@ -37,11 +37,11 @@ class Pool:
         self.spec = spec
         self.serves = serves
         self.holders = holders
+        self.recount()
 
-    @property
-    def free(self) -> int:
-        """Seats that nobody has."""
-        return self.spec.seats - sum(seat < self.spec.seats for seat in self.holders)
+    def recount(self) -> None:
+        """Seats were given or came back: ``free`` is how many nobody has. A pool may have shrunk below what is held."""
+        self.free = self.spec.seats - sum(seat < self.spec.seats for seat in self.holders)
 
     def pick(self, count: int, start: int) -> tuple[int, ...]:
         """Free seats, the first at or behind ``start`` first: replicas that begin elsewhere seldom want the same."""
@@ -137,6 +137,7 @@ class SeatBook:
     def _seats_moved(self, name: str) -> None:
         pool = self.pools.get(name)
         if pool is not None:
+            pool.recount()
             self._moved(pool.spec.product)
 
     def _moved(self, product: str) -> None:
