@@ -15,10 +15,12 @@ from koord.scheduler.plugins.interpodaffinity import InterPodAffinity
 from koord.scheduler.plugins.nodeports import NodePorts
 from koord.scheduler.plugins.tolerations import TaintToleration
 from koord.scheduler.plugins.topologyspread import PodTopologySpread
+from koord.scheduler.plugins.topologyspread.constraints import HOSTNAME, ZONE
 from koord.scheduler.plugins.volumerestrictions import VolumeRestrictions
 from koord.scheduler.preemption.budgets import Budgets, BudgetView
 from koord.scheduler.preemption.search import Search
 from tests.reference.scheduler.filters import FILTERS
+from tests.reference.scheduler.objects import Node
 from tests.reference.scheduler.placing import judge
 from tests.reference.scheduler.preempting import Budget, candidates
 from tests.reference.scheduler.rules import Rules
@@ -152,3 +154,44 @@ def _compare(pair: Beside, wanted: Kind, budgets: Budgets, plain: list[Budget]) 
     assert len(found.violating) == one.violating
     assert one.cost == min(each.cost for each in expected.values())
     pair.check(wanted)
+
+
+hard = st.builds(
+    lambda key, skew, least, selector: {
+        "topologyKey": key,
+        "maxSkew": skew,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": selector,
+        "minDomains": least,
+    },
+    st.sampled_from((ZONE, HOSTNAME)),
+    st.integers(1, 2),
+    st.integers(1, 4),
+    st.sampled_from(({"matchLabels": {"app": "a"}}, {"matchExpressions": [{"key": "app", "operator": "Exists"}]})),
+)
+
+
+@settings(max_examples=examples(150), suppress_health_check=list(HealthCheck), deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), min_size=2, max_size=4),
+    st.lists(st.tuples(st.sampled_from("aab"), st.integers(0, 2), st.integers(0, 3)), min_size=2, max_size=12),
+    st.lists(hard, min_size=1, max_size=2),
+    st.sampled_from("ab"),
+)
+def test_victims_of_spreading_like_the_reference(
+    zones: list[tuple[str, bool]], standing: list[tuple[str, int, int]], constraints: list[dict[str, Any]], app: str
+) -> None:
+    profile, rules = _profile()
+    pair = Beside(lambda: profile, rules)
+    pair.world = StorageWorld()
+    for number, (zone, closed) in enumerate(zones):  # one that takes nobody counts all the same
+        name = f"n{number}"
+        taints = [{"key": "other", "effect": "NoSchedule"}] if closed else []
+        pair.set_node(Node(name, {"cpu": "8", "memory": "64Gi", "pods": "20"}, {ZONE: zone, HOSTNAME: name}, taints))
+    for number, (label, rank, node) in enumerate(standing):
+        kind = {"spec": {"containers": [{"name": "c"}], "priority": rank}, "labels": {"app": label}}
+        pair.bind(f"p{number}", kind, f"n{node % len(zones)}")
+    spec = {"containers": [{"name": "c"}], "priority": 2, "topologySpreadConstraints": constraints}
+    wanted = {"spec": spec, "labels": {"app": app}}
+    if not judge(model("asked", wanted), pair.world, rules).totals:
+        _compare(pair, wanted, *_budgets([]))

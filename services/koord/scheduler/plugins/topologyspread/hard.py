@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from koord.columns.matrix import Bools, Floats
+from koord.columns.matrix import Bools
 from koord.scheduler.engine.domains import DomainSum
 from koord.scheduler.engine.podindex import Group
 from koord.scheduler.engine.removals import Falling, Leaving
@@ -71,33 +71,29 @@ class HardConstraint:
 
     def without(self, leaving: Leaving) -> "FallingConstraint":
         """The constraint, which must be up to date, as pods leave."""
-        least = None
+        least = 0.0
         if int(np.count_nonzero(self._present)) >= self._min_domains:
             least = float(self._sum.values.min(where=self._present, initial=_MANY))
-        falling = Falling(self._sum, leaving)
-        return FallingConstraint(falling, self._present[falling.codes], float(self._max_skew - self._itself), least)
+        return FallingConstraint(Falling(self._sum, leaving), self._max_skew - self._itself + least)
 
 
 class FallingConstraint:
-    """One constraint without some pods of each row. ``present``: rows whose domain counts; ``most``: how many pods a
-    domain may have beyond the ``least`` of them (None: at all, there are too few domains)."""
+    """One constraint without some pods of each row. ``most``: how many pods a domain may have.
 
-    __slots__ = ("_falling", "_least", "_most", "_present", "known")
+    That is as it was: the least domain can only become another one if that is the row's own, and the least may always
+    have one pod more.
+    """
 
-    def __init__(self, falling: Falling, present: Bools, most: float, least: float | None) -> None:
+    __slots__ = ("_falling", "_most", "known")
+
+    def __init__(self, falling: Falling, most: float) -> None:
         self._falling = falling
-        self._present = present
         self._most = most
-        self._least = least
         self.known: Bools = falling.codes != 0
 
     def passes(self, gone: Bools) -> Bools:
         """The answer for each row."""
-        left = self._falling.left(gone)
-        least: Floats | float = 0.0
-        if self._least is not None:  # the domain of those who go may be the least now
-            least = np.where(self._present, np.minimum(self._least, left), self._least)
-        passes: Bools = self.known & (left <= self._most + least)
+        passes: Bools = self.known & (self._falling.left(gone) <= self._most)
         return passes
 
 
