@@ -3,6 +3,24 @@
 from koord.telemetry.metrics import counter, gauge, histogram
 
 attempts = counter("scheduler_schedule_attempts", "Attempts to place a pod, by result", ("result", "profile"))
+_CALLS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
+_NODES = (0, 1, 10, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
+plugin_seconds = histogram(
+    "scheduler_plugin_execution_duration_seconds",
+    "One call of a plugin, for as many nodes as it was asked about; in one batch of ten",
+    ("plugin", "extension_point", "status"),
+    _CALLS,
+)
+point_seconds = histogram(
+    "scheduler_framework_extension_point_duration_seconds",
+    "All plugins of a point, per pod: the mean of a batch; of one batch in ten",
+    ("extension_point", "status", "profile"),
+    _CALLS,
+)
+evaluated_nodes = histogram(
+    "scheduler_pod_scheduling_evaluated_nodes", "Nodes that were ranked for a pod; in one batch of ten", buckets=_NODES
+)
+feasible_nodes = histogram("scheduler_pod_scheduling_feasible_nodes", "Those of them that can take it", buckets=_NODES)
 algorithm_seconds = histogram(
     "scheduler_scheduling_algorithm_duration_seconds", "Time to plan one batch of units, per batch"
 )

@@ -17,6 +17,7 @@ from koord.scheduler.jobs.asking import Asked, JobPlans, confined
 from koord.scheduler.jobs.inline import InlineJobs
 from koord.scheduler.preempting import Preempting
 from koord.scheduler.queueing.queue import SchedulingQueue, Unit
+from koord.scheduler.timed import TimedBatches
 from koord.scheduler.world import World
 
 SLICE_S = 0.02
@@ -48,6 +49,7 @@ class Planner:
         self._debugging = debugging
         self._homeless: list[tuple[Unit, PodInfo, Diagnosis]] = []
         self._profile = profile
+        self._timed = TimedBatches(engine.cluster.timing, profile)
         self._jobs = jobs if jobs is not None and jobs.any else None
         self.inline = InlineJobs(engine, queue, world)
         self.audit: Auditor | None = None
@@ -59,6 +61,7 @@ class Planner:
         slice_end = begun + SLICE_S
         index = 0
         self.inline.begin()
+        self._timed.begin()
         while index < len(units):
             unit = units[index]
             if self._jobs is not None and self._under_way(unit):
@@ -78,6 +81,7 @@ class Planner:
                 await asyncio.sleep(0)
                 slice_end = perf_counter() + SLICE_S
         metrics.algorithm_seconds.observe(perf_counter() - begun)
+        self._timed.end(units)
         return planned
 
     def _singles(self, units: Sequence[Unit], start: int, planned: list[Planned], until: float) -> int:

@@ -29,6 +29,7 @@ from koord.scheduler.auditor.auditor import Auditor
 from koord.scheduler.engine.classes import SchedulingClass
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Engine, Placed, PodInfo
+from koord.scheduler.engine.timing import SUCCESS, UNSCHEDULABLE
 from koord.scheduler.framework.contract import AssignedPod, PluginError, PostFilterPlugin, Preempt, StandBy
 from koord.scheduler.framework.following import Release
 from koord.scheduler.notices import Notices
@@ -142,6 +143,8 @@ class Preempting:
         stays = False
         for plugin in pod.class_.profile.post_filters:
             asked = self.outside if self.outside is not None and self.outside.concerns(pod.class_) else None
+            timing = self._engine.cluster.timing
+            begun = timing.begun()
             try:
                 if asked is None:
                     found = plugin.post_filter(pod, self._engine, diagnosis)
@@ -154,6 +157,8 @@ class Preempting:
             except Exception as error:
                 failed = error if isinstance(error, PluginError) else PluginError(plugin.name, "PostFilter", error)
                 return msgspec.structs.replace(diagnosis, message=str(failed), error=True)
+            if begun:
+                timing.took(plugin.name, "PostFilter", begun, SUCCESS if isinstance(found, Preempt) else UNSCHEDULABLE)
             if isinstance(found, Preempt):
                 return await self._preempt(pod, plugin, found, diagnosis, now)
             if isinstance(found, Release):

@@ -96,8 +96,11 @@ def _choices(engine: "Engine", pod: PodInfo, program: Program, advice: Advice | 
     own = engine.nominated.node_of(pod.uid) if engine.nominated else ""
     preferred: list[tuple[str, ...]] = [(own,)] if own else []
     for plugin, terms in program.prefers:
+        begun = engine.cluster.timing.begun()
         try:
             preferred.append(plugin.preferred_nodes(terms))
+            if begun:
+                engine.cluster.timing.took(plugin.name, "PreferNodesPlugin", begun)
         except Exception as error:
             raise PluginError(plugin.name, "PreFilter", error) from error
     for names in preferred:
@@ -112,6 +115,8 @@ def _choices(engine: "Engine", pod: PodInfo, program: Program, advice: Advice | 
         yield from (choice for choice in advised(engine.cluster, program, advice) if choice[0] not in tried)
         return
     rows, keys = engine.rows_and_keys(pod.class_, program)
+    if engine.cluster.timing.on:
+        engine.cluster.timing.looked(len(engine.cluster) if rows is None else len(rows), int((keys >= 0).sum()))
     own_copy = False
     if tried:
         keys, own_copy = keys.copy(), True

@@ -24,6 +24,7 @@ from koord.scheduler.engine.podlabels import PodLabels
 from koord.scheduler.engine.rare import Rare
 from koord.scheduler.engine.resources import CPU, FIRST, LIMIT, MEMORY, NOWHERE, Footprint, Resources
 from koord.scheduler.engine.rowcolumn import RowColumn
+from koord.scheduler.engine.timing import Timing
 
 __all__ = ["TIE_BITS", "Cluster", "NodeChange", "NodeInfo", "RowColumn", "Slot", "Taint"]
 
@@ -63,6 +64,7 @@ class Cluster:
         self.pod_labels = PodLabels()
         self.shared: dict[type, object] = {}
         """What plugins, of several profiles too, keep in common, by its type."""
+        self.timing = Timing()
         self._on: dict[str, set[str]] = {}
         self._corrections: dict[int, dict[int, float]] = {}
         self._columns: list[RowColumn] = []

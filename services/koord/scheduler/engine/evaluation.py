@@ -17,7 +17,7 @@ import numpy as np
 from koord.columns.matrix import Bools, Floats, Ints
 from koord.scheduler.engine.classes import Program
 from koord.scheduler.engine.cluster import TIE_BITS, Cluster
-from koord.scheduler.engine.layers import Changed, Gate, Layer, normalized, scored
+from koord.scheduler.engine.layers import Changed, Gate, Layer, finished, normalized, scored
 from koord.scheduler.engine.outlines import ScoreStep
 from koord.scheduler.engine.resources import Footprint
 from koord.scheduler.engine.window import Window
@@ -201,17 +201,24 @@ class Evaluation:
         if isinstance(rows, slice):
             ok = ok.copy()
         name = ""
+        timing = window.cluster.timing
         try:
             for plugin, terms in self._usage_filters:
                 name = plugin.name
+                begun = timing.begun()
                 ok &= plugin.filter(terms, window)
+                if begun:
+                    timing.took(name, "Filter", begun)
         except Exception as error:
             raise PluginError(name, "Filter", error) from error
         total: Floats | None = None
         try:
             for step in self._plain:
                 name = step.plugin.name
+                begun = timing.begun()
                 score = step.plugin.score(step.terms, window) if step.kept is None else step.kept.raw[rows]
+                if begun and step.kept is None:
+                    timing.took(name, "Score", begun)
                 if step.weight != 1:
                     score = score * step.weight
                 if total is None:
@@ -254,7 +261,7 @@ class Evaluation:
         for layer in self._finals:
             version = layer.asked()
             if flipped or version != layer.version or nodes_moved:
-                final = layer.finished(full, self._ok[:high])
+                final = finished(layer.step, full, self._ok[:high])
                 self._replace(layer, final * layer.step.weight, changed)
                 layer.version = version
         rows = changed.rows

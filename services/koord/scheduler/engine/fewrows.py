@@ -12,7 +12,7 @@ from koord.columns.matrix import Bools, Floats, Ints
 from koord.scheduler.engine.classes import Program
 from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.evaluation import INFEASIBLE, ranking_keys
-from koord.scheduler.engine.layers import normalized, scored
+from koord.scheduler.engine.layers import finished, normalized, scored
 from koord.scheduler.engine.outlines import ScoreStep
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import PluginError
@@ -30,11 +30,15 @@ def rank_few(program: Program, cluster: Cluster, rows: Ints) -> Ints:
         return rank_few(program, cluster, np.repeat(rows, 2))[:1]
     window = Window.some(cluster, rows)
     ok = cluster.alive[rows]
+    timing = cluster.timing
     for plugin, terms in program.steps:
+        begun = timing.begun()
         try:
             ok &= plugin.filter(terms, window)
         except Exception as error:
             raise PluginError(plugin.name, "Filter", error) from error
+        if begun:
+            timing.took(plugin.name, "Filter", begun)
         if not ok.any():
             return np.full(len(rows), INFEASIBLE, dtype=np.int64)
     total: Floats = np.zeros(len(rows))
@@ -52,10 +56,7 @@ def final_score(step: ScoreStep, window: Window, ok: Bools) -> Floats:
     if not plugin.normalized:
         return scored(step, window) * step.weight
     if plugin.score_locality == "cluster":
-        try:
-            return plugin.final(step.terms, window, ok) * step.weight
-        except Exception as error:
-            raise PluginError(plugin.name, "NormalizeScore", error) from error
+        return finished(step, window, ok) * step.weight
     raw = scored(step, window)
     among = raw[ok]
     return normalized(step, raw, float(among.min()), float(among.max())) * step.weight

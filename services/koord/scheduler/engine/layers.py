@@ -29,10 +29,15 @@ class Gate:
 
     def filtered(self, window: Window) -> Bools:
         """The plugin's answers now."""
+        timing = window.cluster.timing
+        begun = timing.begun()
         try:
-            return self.plugin.filter(self.terms, window)
+            mask = self.plugin.filter(self.terms, window)
         except Exception as error:
             raise PluginError(self.plugin.name, "Filter", error) from error
+        if begun:
+            timing.took(self.plugin.name, "Filter", begun)
+        return mask
 
 
 class Layer:
@@ -56,14 +61,6 @@ class Layer:
             return step.plugin.score_version(step.terms)
         except Exception as error:
             raise PluginError(step.plugin.name, "Score", error) from error
-
-    def finished(self, window: Window, feasible: Bools) -> Floats:
-        """Final scores, not weighted, of a plugin whose scores depend on other rows and on what is feasible."""
-        step = self.step
-        try:
-            return step.plugin.final(step.terms, window, feasible)
-        except Exception as error:
-            raise PluginError(step.plugin.name, "NormalizeScore", error) from error
 
 
 class Changed:
@@ -93,10 +90,28 @@ class Changed:
 
 def scored(step: ScoreStep, window: Window) -> Floats:
     """Raw scores of the window's rows."""
+    timing = window.cluster.timing
+    begun = timing.begun()
     try:
-        return step.plugin.score(step.terms, window)
+        scores = step.plugin.score(step.terms, window)
     except Exception as error:
         raise PluginError(step.plugin.name, "Score", error) from error
+    if begun:
+        timing.took(step.plugin.name, "Score", begun)
+    return scores
+
+
+def finished(step: ScoreStep, window: Window, feasible: Bools) -> Floats:
+    """Final scores, not weighted, of a plugin whose scores depend on other rows and on what is feasible."""
+    timing = window.cluster.timing
+    begun = timing.begun()
+    try:
+        scores = step.plugin.final(step.terms, window, feasible)
+    except Exception as error:
+        raise PluginError(step.plugin.name, "NormalizeScore", error) from error
+    if begun:
+        timing.took(step.plugin.name, "Score", begun)
+    return scores
 
 
 def normalized(step: ScoreStep, raw: Floats, low: float, high: float) -> Floats:

@@ -25,6 +25,7 @@ from koord.scheduler.engine.pods import Outcome, Placed, PodInfo
 from koord.scheduler.engine.reserving import Reservations, ReserveStep
 from koord.scheduler.engine.resources import Footprint
 from koord.scheduler.engine.runs import RUN_MAXIMUM, RUN_MINIMUM, place_run
+from koord.scheduler.engine.timing import SUCCESS, UNSCHEDULABLE
 from koord.scheduler.framework.contract import AssignedPod, AssignPlugin, PluginError
 from koord.scheduler.framework.profile import Profile
 
@@ -44,7 +45,7 @@ class Engine(Books):
         self.verdicts = Outlines()
         self.kept = Kept(cluster, keep)
         self._assumed: dict[str, PodInfo] = {}
-        self.reservations = Reservations(self.errors)
+        self.reservations = Reservations(self.errors, cluster.timing)
         self.nominated = Nominated(self)
         self.advice: dict[str, Advice] = {}
         """By uid, what pods about to be placed were told outside."""
@@ -103,6 +104,8 @@ class Engine(Books):
             rows, keys = self.rows_and_keys(class_, program)
         except PluginError as error:
             return failed(cluster, error)
+        if cluster.timing.on:
+            cluster.timing.looked(len(cluster) if rows is None else len(rows), int((keys >= 0).sum()))
         best = int(keys.argmax()) if len(keys) else -1
         if best < 0 or keys[best] < 0:
             return self.kept.diagnosis(class_, program)
@@ -205,11 +208,15 @@ class Engine(Books):
 
     def prefiltered(self, program: Program) -> Diagnosis | None:
         """What PreFilter plugins have against a class as a whole, if they do. PluginError: one raised."""
+        timing = self.cluster.timing
         for plugin, terms in program.prefilters:
+            begun = timing.begun()
             try:
                 text = plugin.prefilter(terms)
             except Exception as error:
                 raise PluginError(plugin.name, "PreFilter", error) from error
+            if begun:
+                timing.took(plugin.name, "PreFilter", begun, SUCCESS if text is None else UNSCHEDULABLE)
             if text is not None:
                 return rejected(self.cluster, plugin.name, text, plugin.prefilter_resolvable)
         return None

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from koord.accounting.takes import Take
+from koord.scheduler.engine.timing import SUCCESS, UNSCHEDULABLE, Timing
 from koord.scheduler.framework.contract import AssignedPod, PluginError, PodRef, ReservePlugin, Terms
 
 ReserveStep = tuple[ReservePlugin, Terms]
@@ -33,8 +34,9 @@ NONE_GIVEN: Final = Given({}, (), ())
 class Reservations:
     """By pod, the plugins to ask back; ``errors`` is where those of taking back go."""
 
-    def __init__(self, errors: deque[PluginError]) -> None:
+    def __init__(self, errors: deque[PluginError], timing: Timing) -> None:
         self._errors = errors
+        self._timing = timing
         self._givers: dict[str, tuple[ReservePlugin, ...]] = {}
 
     def give(self, steps: Sequence[ReserveStep], pod: PodRef, row: int) -> Given | Refusal:
@@ -45,11 +47,15 @@ class Reservations:
         slots: tuple[str, ...] = ()
         for plugin, terms in steps:
             asked.append(plugin)
+            begun = self._timing.begun()
             try:
                 allocation = plugin.reserve(pod, terms, row)
             except Exception as error:
                 self._undo(asked, pod.uid)
                 raise PluginError(plugin.name, "Reserve", error) from error
+            if begun:
+                status = UNSCHEDULABLE if isinstance(allocation, str) else SUCCESS
+                self._timing.took(plugin.name, "Reserve", begun, status)
             if isinstance(allocation, str):
                 self._undo(asked, pod.uid)
                 return Refusal(plugin.name, allocation, row)
@@ -77,6 +83,7 @@ class Reservations:
         givers, reserve = (plugin,), plugin.reserve
         for pod, row in zip(pods, rows, strict=True):
             ref = pod.ref
+            begun = self._timing.begun()
             try:
                 allocation = reserve(ref, terms, row)
             except Exception:
@@ -84,6 +91,8 @@ class Reservations:
             if isinstance(allocation, str):
                 self._undo(givers, ref.uid)
                 break
+            if begun:
+                self._timing.took(plugin.name, "Reserve", begun)
             self._givers[ref.uid] = givers
             given.append(Given(allocation.annotations, allocation.takes, allocation.slots))
         return given

@@ -27,8 +27,11 @@ def resized(
     before: Mapping[str, int] = template.request
     request, by = before, ""
     for plugin, terms in steps:
+        begun = cluster.timing.begun()
         try:
             found = plugin.resize(pod, terms, request, node)
+            if begun:
+                cluster.timing.took(plugin.name, "ResizePod", begun)
             if found is not None:
                 request, by = _checked(found), plugin.name
         except Exception as error:

@@ -45,6 +45,8 @@ def place_run(
         keys = evaluation.refresh(engine.cluster)
         if not evaluation.row_by_row:
             return False
+        if engine.cluster.timing.on:
+            engine.cluster.timing.looked(len(engine.cluster), int((keys >= 0).sum()))
         kept = _kept_rows(engine, pods, program, keys) if engine.nominated else []
         if kept is None:
             return False

@@ -43,11 +43,15 @@ class NodeMask:
 
     def _pass(self, window: Window) -> Bools:
         passed: Bools = window.cluster.alive[window.rows].copy()
+        timing = window.cluster.timing
         for plugin, terms in self._steps:
+            begun = timing.begun()
             try:
                 passed &= plugin.filter(terms, window)
             except Exception as error:
                 raise PluginError(plugin.name, "Filter", error) from error
+            if begun:
+                timing.took(plugin.name, "Filter", begun)
         return passed
 
 
@@ -69,6 +73,7 @@ class NodeScores:
         if self._position == journal.end and len(self.raw) == len(cluster.alive):
             return self.raw
         rows = journal.since(self._position) if len(self.raw) == len(cluster.alive) else None
+        begun = cluster.timing.begun()
         try:
             if rows is None or len(rows) * 4 > cluster.high:
                 self.raw = np.zeros(len(cluster.alive))
@@ -77,6 +82,8 @@ class NodeScores:
                 self.raw[rows] = self._plugin.score(self._terms, Window.some(cluster, rows.copy()))
         except Exception as error:
             raise PluginError(self._plugin.name, "Score", error) from error
+        if begun:
+            cluster.timing.took(self._plugin.name, "Score", begun)
         live = self.raw[: cluster.high][cluster.alive[: cluster.high]]
         self.uniform = len(live) == 0 or bool((live == live[0]).all())
         if self.uniform:

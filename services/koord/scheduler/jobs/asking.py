@@ -64,7 +64,10 @@ class JobPlans:
         try:
             if not plugin.plans(pod.class_.template):
                 return None
+            begun = cluster.timing.begun()
             found = plugin.plan(pod, self._engine, self._waiting)
+            if begun:
+                cluster.timing.took(plugin.name, POINT, begun)
             if found is not None and not isinstance(found, JobPlan | str):
                 raise TypeError(f"plan answers {type(found).__name__}, not JobPlan, str or None")
         except Exception as error:
