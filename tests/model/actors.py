@@ -85,10 +85,10 @@ class Scheduler:
     async def _plan(self) -> None:
         driver = self.service._driver
         try:
-            began = time.time_ns()
+            began, came = time.time_ns(), driver.rounds.came
             planned = await driver.turn(time.monotonic())
             if planned:
-                await driver.rounds.claim(planned, began, time.time_ns())
+                await driver.rounds.claim(planned, began, time.time_ns(), came)
         finally:
             self.planning = False
 

@@ -10,6 +10,7 @@ import msgspec
 
 from koord.accounting.quotas import QuotaTree
 from koord.accounting.requests import amounts, pod_request
+from koord.accounting.slots import host_ports, pod_slots
 from koord.accounting.takes import pod_takes
 from koord.bus.connection import Bus
 from koord.bus.decisions import DecisionConsumer, Delivery
@@ -258,7 +259,10 @@ class Outside:
             quota = self.tree.quota_of_pod(meta.labels, meta.namespace)
             chain = self.tree.chain(quota) if quota in self.tree else ()
             takes = pod_takes(pod_request(pod.spec), pod.spec.node_name, chain, unit_owned=False)
-            seen = PodSeen(meta.uid, meta.namespace, meta.name, pod.spec.node_name, takes, version)
+            node, ports = pod.spec.node_name, host_ports(pod.spec.containers, pod.spec.init_containers)
+            claims = [v.persistent_volume_claim.claim_name for v in pod.spec.volumes if v.persistent_volume_claim]
+            slots = pod_slots(node, meta.namespace, ports, claims, meta.annotations)
+            seen = PodSeen(meta.uid, meta.namespace, meta.name, node, takes, version, slots=slots)
             await self._hint([seen])
 
     async def delete(self, name: str, namespace: str = "default") -> None:

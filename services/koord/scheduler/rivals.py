@@ -2,8 +2,9 @@
 
 The ledger tells them with the answers to our claims (:mod:`koord.ledger.placements`). Each counts on its node like any
 pod until the API shows it there, it ends, or the ledger has no record of it any more (its claim was given back, or its
-lease is over). What is counted came before our own claim in the ledger's order, so a claim of ours whose placement is
-against a rule beside them is taken back, and never one of theirs for ours.
+lease is over). Only what it takes of the node's amounts is left out: that is the ledger's to judge. What counts came
+before our own claim in the ledger's order, so a claim of ours whose placement is against a rule beside them is taken
+back, and never one of theirs for ours.
 """
 
 import asyncio
@@ -46,12 +47,13 @@ class Rivals:
         self._ledger = ledger
         self._view = view
         self._log = log
+        self._nothing = world.engine.cluster.footprint({}, (0, 0))
         self._counted: dict[str, Placement] = {}
         self._strange: dict[str, tuple[Placement, float]] = {}
         self._doubted: set[str] = set()
         self._look = asyncio.Event()
         self._following = False
-        self._interested = float("-inf")
+        self._interested = self._asked = float("-inf")
         self.came = 0
         """How many were counted since the start: whoever planned at another number has not seen all of them."""
 
@@ -164,6 +166,8 @@ class Rivals:
         except PodShapeError as error:
             self._log.warning("a pod that another scheduler placed is not valid", pod=uid, error=str(error))
             return
+        # Amounts are the ledger's to judge: a gang of higher rank may have what a claim only holds.
+        pod = msgspec.structs.replace(pod, footprint=self._nothing)
         if placement.given:
             ref = pod.ref._replace(annotations={**pod.ref.annotations, **_GIVEN.decode(placement.given)})
             pod = msgspec.structs.replace(pod, ref=ref)
@@ -209,7 +213,6 @@ class Rivals:
 
     async def run(self) -> None:
         """Each second, and at once where there is doubt: what the ledger has no record of counts no longer."""
-        asked = time.monotonic()
         while True:
             try:
                 async with asyncio.timeout(EVERY_S):
@@ -217,17 +220,20 @@ class Rivals:
             except TimeoutError:
                 self._doubted |= self._counted.keys()
             self._look.clear()
-            try:
-                now = time.monotonic()
-                interested = now - self._interested < INTERESTED_S
-                if self._following and (interested or now - asked >= FOLLOW_S):
-                    asked = now
-                    await self._ledger.follow_placements(sees=interested)
-                self.absorb()
-                await self._review()
-            except LedgerUnavailable:
-                pass  # who watches the ledger says so
+            await self.look(time.monotonic())
             metrics.rivals.set(len(self._counted))
+
+    async def look(self, now: float) -> None:
+        """Follow what others do, if that is of interest or was not done for long, and ask about those in doubt."""
+        interested = now - self._interested < INTERESTED_S
+        try:
+            if self._following and (interested or now - self._asked >= FOLLOW_S):
+                self._asked = now
+                await self._ledger.follow_placements(sees=interested)
+            self.absorb()
+            await self._review()
+        except LedgerUnavailable:
+            pass  # who watches the ledger says so
 
     async def _review(self) -> None:
         """Ask the ledger about those in doubt."""

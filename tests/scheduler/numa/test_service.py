@@ -67,3 +67,27 @@ async def test_cpus_that_another_scheduler_gave_away_are_not_given_twice(
             await world.pod("p0", cpu="2", memory="1Gi", labels=LSR)
             await machine(world, "n1")
             await on(world, "p0", "n1")
+
+
+async def test_a_ledger_that_was_lost_knows_again_whose_cpus_are_whose(
+    nats_url: str, redis_url: str, cluster: str
+) -> None:
+    async with (
+        outside(nats_url, redis_url, cluster) as world,
+        await Ledger.connect(redis_url, cluster, "another") as another,
+    ):
+        await machine(world, "n0")
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, SETTINGS):
+            uid = await world.pod("p0", cpu="2", memory="1Gi", labels=LSR)
+            await on(world, "p0", "n0")
+        written = json.loads(world.pods["default/p0"]["metadata"]["annotations"][RESOURCE_STATUS])
+        assert written == {"cpuset": "0,8"}
+        await world.close_ledger()
+        await world.open_ledger()
+        await another.status()
+        record = await another.record(uid)
+        assert record is not None and record.slots == ("cpu/n0/0", "cpu/n0/8")
+        rival = ClaimRequest("another-1", (Member("x", "default", "x", "n0", ()),), (Slot("cpu/n0/8", "x"),))
+        [answer] = await another.claim([rival])
+        assert answer.shorts[0].holder == uid
