@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koord.kube.protocol.qos import PRIORITY
 from koord.scheduler.engine.placement import PodInfo
 from koord.scheduler.framework.events import ALL_EVENTS, ClusterEvent
 from koord.scheduler.queueing.queue import QueueSettings, SchedulingQueue, Unit, backoff_s
@@ -14,12 +15,12 @@ FIT = frozenset(("NodeResourcesFit",))
 class Queued:
     """A queue fed with single pods."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: QueueSettings | None = None) -> None:
         self.bed = Bed()
-        self.queue = SchedulingQueue(self.bed.profile.events)
+        self.queue = SchedulingQueue(self.bed.profile.events, settings)
 
-    def add(self, name: str, now: float, *, priority: int = 0, cpu: str = "1") -> Unit:
-        pod = self.bed.pod(name, requests(cpu))
+    def add(self, name: str, now: float, *, priority: int = 0, cpu: str = "1", sub: str = "") -> Unit:
+        pod = self.bed.pod(name, requests(cpu), labels={PRIORITY: sub} if sub else {})
         pod = PodInfo(pod.ref, pod.class_, priority)
         unit = self.queue.unit(pod.uid, "", now)
         unit.pods[pod.uid] = pod
@@ -37,6 +38,70 @@ def test_priority_then_time() -> None:
     q.add("early", 1.0)
     q.add("high", 3.0, priority=10)
     assert names(q.queue.pop(10, 4.0)) == ["high", "early", "late"]
+
+
+def sorted_by(settings: QueueSettings) -> list[str]:
+    q = Queued(settings)
+    q.add("plain", 1.0)
+    q.add("less", 2.0, sub="-1")
+    q.add("more", 3.0, sub="7")
+    q.add("bad", 4.0, sub="many")
+    q.add("high", 5.0, priority=1, sub="-9")
+    first = names(q.queue.pop(10, 6.0))
+    for unit in list(q.queue.units.values()):
+        q.queue.reject(unit, FIT, 6.0)
+    q.queue.wake((ClusterEvent.POD_DELETE,), 30.0)
+    # parked together, the best of them wakes first
+    assert names(q.queue.pop(10, 30.0))[0] == first[0]
+    return first
+
+
+def test_sub_priority_counts_only_if_asked_for() -> None:
+    assert sorted_by(QueueSettings()) == ["high", "plain", "less", "more", "bad"]
+    assert sorted_by(QueueSettings(sub_priority=True)) == ["high", "more", "plain", "bad", "less"]
+
+
+def test_a_group_ranks_as_its_most_important_pod() -> None:
+    q = Queued(QueueSettings(sub_priority=True))
+    q.add("alone", 1.0, sub="5")
+    group = q.queue.unit("g", "g", 2.0)
+    for name, priority, sub in (("a", 0, "9"), ("b", 1, "-9"), ("c", 1, "-8")):
+        pod = q.bed.pod(name, requests("1"), labels={PRIORITY: sub})
+        group.pods[pod.uid] = PodInfo(pod.ref, pod.class_, priority)
+    assert group.rank(sub_priority=True) == (-1, 8)
+    assert group.rank(sub_priority=False) == (-1, 0)
+    q.queue.activate(group, 2.0)
+    assert q.queue.pop(10, 3.0)[0].key == "g"
+
+
+def test_of_those_whose_backoff_ends_in_one_second_the_most_important_comes_early() -> None:
+    q = Queued()
+    units = {
+        name: q.add(name, 0.0, priority=priority, cpu=str(n))
+        for n, (name, priority) in enumerate((("low", 0), ("high", 5), ("later", 9)), 1)
+    }
+    q.queue.pop(10, 0.0)
+    # they are ready at 11.1, 11.4 and 12.01
+    for name, at in (("low", 10.1), ("high", 10.4), ("later", 11.01)):
+        q.queue.reject(units[name], FIT, at)
+    q.queue.wake((ClusterEvent.POD_DELETE,), 11.05)
+    assert names(q.queue.pop(10, 11.05)) == ["high", "low", "later"]
+
+
+def test_what_backed_off_in_time_is_not_taken_early_as_well() -> None:
+    q = Queued()
+    units = [q.add(f"p{n}", 0.0, cpu=str(n + 1)) for n in range(200)]
+    for turn in range(5):
+        now = turn * 100.0
+        q.queue.pop(1000, now)
+        for unit in units:
+            q.queue.reject(unit, FIT, now)
+        q.queue.wake((ClusterEvent.POD_DELETE,), now + 0.5)
+        assert len(q.queue.pop(1000, now + 50.0)) == 200, "all at once, for all have waited long enough"
+        assert q.queue.pop(1000, now + 50.0) == []
+        for unit in units:
+            q.queue.retry(unit, now + 50.0)
+    assert len(q.queue._soon) <= 1
 
 
 def test_batches_are_bounded() -> None:

@@ -8,7 +8,7 @@ from koord.kube.protocol.gotext import go_int
 QOS_CLASS: Final = "koordinator.sh/qosClass"
 PRIORITY_CLASS: Final = "koordinator.sh/priority-class"
 PRIORITY: Final = "koordinator.sh/priority"
-"""Label: an integer sub-priority; not read by the scheduler's queue."""
+"""Label: an integer sub-priority; the scheduler's queue reads it if it is told to."""
 
 LSE: Final = "LSE"
 LSR: Final = "LSR"

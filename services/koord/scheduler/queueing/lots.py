@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from koord.scheduler.framework.events import ClusterEvent
-from koord.scheduler.queueing.unit import Unit
+from koord.scheduler.queueing.unit import Order, Unit
 
 EventsOf = Callable[[str], frozenset[ClusterEvent]]
 
@@ -20,39 +20,40 @@ class Lot:
         self.rejecters = rejecters
         self.pending = pending
         self.events = events
-        self.heap: list[tuple[int, float, int, Unit]] = []
+        self.heap: list[tuple[Order, int, Unit]] = []
         self.size = 0
         self.burst = 1
 
     def first(self) -> Unit | None:
         """The best unit; entries of units that left are dropped on the way."""
         heap = self.heap
-        while heap and heap[0][3].ticket != heap[0][2]:
+        while heap and heap[0][2].ticket != heap[0][1]:
             heapq.heappop(heap)
-        return heap[0][3] if heap else None
+        return heap[0][2] if heap else None
 
     def take(self, count: int) -> list[Unit]:
         """The best units, at most ``count``; they are parked no longer."""
         taken: list[Unit] = []
         while len(taken) < count and self.first() is not None:
-            taken.append(heapq.heappop(self.heap)[3])
+            taken.append(heapq.heappop(self.heap)[2])
         self.size -= len(taken)
         return taken
 
     def take_older(self, limit: float) -> list[Unit]:
         """Those parked at ``limit`` or before; they are parked no longer."""
-        parked = [entry for entry in self.heap if entry[3].ticket == entry[2]]
-        self.heap = [entry for entry in parked if entry[3].parked_at > limit]
+        parked = [entry for entry in self.heap if entry[2].ticket == entry[1]]
+        self.heap = [entry for entry in parked if entry[2].parked_at > limit]
         heapq.heapify(self.heap)
         self.size = len(self.heap)
-        return [entry[3] for entry in parked if entry[3].parked_at <= limit]
+        return [entry[2] for entry in parked if entry[2].parked_at <= limit]
 
 
 class Lots:
-    """All lots, by signature and by the events they wait for."""
+    """All lots, by signature and by the events they wait for. ``order`` sorts the best unit of a lot first."""
 
-    def __init__(self, events_of: EventsOf) -> None:
+    def __init__(self, events_of: EventsOf, order: Callable[[Unit], Order]) -> None:
         self._events_of = events_of
+        self._order = order
         self._by_signature: dict[Hashable, Lot] = {}
         self._waiting: dict[ClusterEvent, dict[Hashable, Lot]] = {}
 
@@ -67,7 +68,7 @@ class Lots:
                 self._waiting.setdefault(event, {})[signature] = lot
         lot.burst = 1
         unit.ticket = ticket
-        heapq.heappush(lot.heap, (-unit.priority, unit.timestamp, ticket, unit))
+        heapq.heappush(lot.heap, (self._order(unit), ticket, unit))
         lot.size += 1
 
     def left(self, unit: Unit) -> None:

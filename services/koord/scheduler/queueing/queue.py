@@ -18,7 +18,7 @@ from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.framework.happenings import UNKNOWN
 from koord.scheduler.queueing.hints import Happened, Hints
 from koord.scheduler.queueing.lots import EventsOf, Lot, Lots
-from koord.scheduler.queueing.unit import FLUSH_S, STATES, QueueSettings, State, Unit, backoff_s
+from koord.scheduler.queueing.unit import FLUSH_S, STATES, Order, QueueSettings, State, Unit, backoff_s
 
 __all__ = ["FLUSH_S", "QueueSettings", "SchedulingQueue", "Unit", "backoff_s"]
 
@@ -45,9 +45,11 @@ class SchedulingQueue:
         self.mine: Callable[[Unit], bool] = lambda unit: True
         """Whether a unit is for this replica to try; after a change of mind call :meth:`reassign`."""
         self._tickets = 0
-        self._active: list[tuple[int, float, int, Unit]] = []
+        self._active: list[tuple[Order, int, Unit]] = []
         self._backoff: list[tuple[float, int, Unit]] = []
-        self._lots = Lots(events_of)
+        self._soon: list[tuple[int, Order, int, Unit]] = []
+        """Rejected units that back off, by the second in which that ends: the best of a second may come early."""
+        self._lots = Lots(events_of, self._order)
         self._wakes = 0
         self._woken: dict[ClusterEvent, int] = {}
         self._happened: deque[tuple[int, Happened]] = deque(maxlen=REMEMBERED)
@@ -117,7 +119,7 @@ class SchedulingQueue:
         taken: list[Unit] = []
         count = 0
         while self._active and count < pods:
-            _, _, ticket, unit = heapq.heappop(self._active)
+            _, ticket, unit = heapq.heappop(self._active)
             if unit.ticket == ticket and unit.state == "active":
                 taken.append(unit)
                 count += len(unit.pods)
@@ -230,6 +232,8 @@ class SchedulingQueue:
             _, ticket, unit = heapq.heappop(self._backoff)
             if unit.ticket == ticket and unit.state == "backoff":
                 self._enter(unit, "active", "BackoffComplete")
+        while self._soon and self._soon[0][3].ticket != self._soon[0][2]:
+            heapq.heappop(self._soon)
         limit = now - self.settings.flush_after_s
         for signature, lot in self._lots.items():
             first = lot.first()
@@ -242,7 +246,7 @@ class SchedulingQueue:
     def next_time(self) -> float | None:
         """When :meth:`tick` has something to do next; None: nothing waits for time."""
         times = [self._backoff[0][0]] if self._backoff else []
-        parked = [lot.heap[0][3].parked_at for lot in self._lots if lot.heap]
+        parked = [lot.heap[0][2].parked_at for lot in self._lots if lot.heap]
         if parked:
             times.append(min(parked) + self.settings.flush_after_s)
         return min(times) if times else None
@@ -256,6 +260,9 @@ class SchedulingQueue:
         return counts
 
     # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _order(self, unit: Unit) -> Order:
+        return unit.rank(sub_priority=self.settings.sub_priority), unit.timestamp
 
     def _next(self) -> int:
         self._tickets += 1
@@ -274,9 +281,11 @@ class SchedulingQueue:
         self._move(unit, state)
         unit.ticket = self._next()
         if state == "active":
-            heapq.heappush(self._active, (-unit.priority, unit.timestamp, unit.ticket, unit))
+            heapq.heappush(self._active, (self._order(unit), unit.ticket, unit))
         else:
             heapq.heappush(self._backoff, (unit.ready_at, unit.ticket, unit))
+            if unit.rejecters:
+                heapq.heappush(self._soon, (int(unit.ready_at), self._order(unit), unit.ticket, unit))
         key = (state, event)
         self.incoming[key] = self.incoming.get(key, 0) + 1
 
@@ -316,19 +325,11 @@ class SchedulingQueue:
 
     def _early(self, now: float) -> list[Unit]:
         taken: list[Unit] = []
-        kept: list[tuple[float, int, Unit]] = []
-        while self._backoff and len(taken) < EARLY:
-            entry = heapq.heappop(self._backoff)
-            _, ticket, unit = entry
-            if unit.ticket != ticket or unit.state != "backoff":
-                continue
-            if not unit.rejecters:
-                kept.append(entry)
-            else:
+        while self._soon and len(taken) < EARLY:
+            _, _, ticket, unit = heapq.heappop(self._soon)
+            if unit.ticket == ticket and unit.state == "backoff":
                 taken.append(unit)
                 self._start(unit, now)
-        for entry in kept:
-            heapq.heappush(self._backoff, entry)
         return taken
 
     def _follow(self, unit: Unit, now: float) -> None:

@@ -5,8 +5,11 @@ from typing import Literal
 
 import msgspec
 
+from koord.kube.protocol import qos
 from koord.scheduler.engine.placement import PodInfo
 
+Order = tuple[tuple[int, int], float]
+"""A unit's rank, and when it came."""
 State = Literal["new", "active", "backoff", "unschedulable", "gated", "inflight", "elsewhere"]
 STATES: tuple[State, ...] = ("new", "active", "backoff", "unschedulable", "gated", "inflight", "elsewhere")
 
@@ -14,11 +17,13 @@ FLUSH_S = 300.0
 
 
 class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Backoff of rejected units, and when those that nothing woke are tried again."""
+    """Backoff of rejected units, and when those that nothing woke are tried again. ``sub_priority``: of units of one
+    priority those go first whose label ``koordinator.sh/priority`` says more."""
 
     initial_backoff_s: float = 1.0
     max_backoff_s: float = 10.0
     flush_after_s: float = FLUSH_S
+    sub_priority: bool = False
 
 
 class Unit:
@@ -76,6 +81,13 @@ class Unit:
     def priority(self) -> int:
         """Of the most important pod."""
         return max((pod.priority for pod in self.pods.values()), default=0)
+
+    def rank(self, *, sub_priority: bool) -> tuple[int, int]:
+        """What sorts the more important unit first, before the time it came; without the label a pod has 0."""
+        if not sub_priority:
+            return -self.priority, 0
+        ranks = ((-pod.priority, -(qos.sub_priority(pod.ref.labels) or 0)) for pod in self.pods.values())
+        return min(ranks, default=(0, 0))
 
     def classes(self) -> Hashable:
         """Equal for units that would be judged alike."""
