@@ -12,13 +12,13 @@ from cel_expr_python import cel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koord.cel.declared import escape
+from koord.cel.expression import Expression
+from koord.cel.failures import CompileError, EvaluationError
+from koord.cel.language import Checker
+from koord.cel.metering import metered
 from koord.localcluster.api.admission.conditions import Condition, ConditionError, new_checker
-from koord.localcluster.api.cel.converting import converter, nanoseconds
-from koord.localcluster.api.cel.declared import escape
-from koord.localcluster.api.cel.expression import Expression
-from koord.localcluster.api.cel.failures import CompileError, EvaluationError
-from koord.localcluster.api.cel.language import Checker
-from koord.localcluster.api.cel.metering import metered
+from koord.localcluster.api.schemas.converting import converter, nanoseconds
 from koord.localcluster.api.schemas.custom import custom_schema
 from koord.localcluster.api.schemas.reading import read
 from koord.localcluster.api.schemas.rulebook import Rulebook, aligned

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from cel_expr_python import cel
 
+from koord.cel.budget import Budget
+from koord.cel.expression import Expression
+from koord.cel.failures import EvaluationError
+from koord.cel.language import Checker
+from koord.cel.library import find
 from koord.localcluster.api.admission.conditions import new_checker
-from koord.localcluster.api.cel.budget import Budget
-from koord.localcluster.api.cel.expression import Expression
-from koord.localcluster.api.cel.failures import EvaluationError
-from koord.localcluster.api.cel.language import Checker
-from koord.localcluster.api.cel.library import find
 from koord.localcluster.api.schemas.custom import custom_schema
 from koord.localcluster.api.schemas.rulebook import Rulebook
 from koord.localcluster.api.schemas.ruledefinitions import weight_of_rules

@@ -7,7 +7,7 @@ import re
 from types import NoneType
 from typing import Any
 
-from koord.localcluster.api.cel.limits import MOST_RULES
+from koord.cel.limits import MOST_RULES
 from koord.localcluster.api.errors import Cause, bad_request, forbidden_value, invalid_value, not_supported, required
 from koord.localcluster.api.jsonpath import JsonPath, JsonPathError
 from koord.localcluster.api.schemas.ruledefinitions import weight_of_rules

@@ -7,7 +7,6 @@ apiVersion, kind and the object's own message. Which field has which number says
 
 import base64
 import struct
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.resources import files
@@ -15,11 +14,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from koord.cel.protofields import message_fields, varint
 from koord.localcluster.api.errors import bad_request
 from koord.localcluster.clusterapi import Object
 
 MAGIC = b"k8s\x00"
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -142,7 +141,7 @@ def _values(value: int | memoryview, type_: str) -> list[Any]:
     if type_ in ("int", "bool") and not isinstance(value, int):
         numbers, at = [], 0
         while at < len(value):
-            number, at = _varint(value, at)
+            number, at = varint(value, at)
             numbers.append(_value(number, type_))
         return numbers
     return [_value(value, type_)]
@@ -200,39 +199,3 @@ def _span(value: int | memoryview) -> memoryview:
     if isinstance(value, int):
         raise ValueError("a number where a length was expected")
     return value
-
-
-def message_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """The fields of a message in order: numbers as int, everything with a length as bytes."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        wire = tag & 7
-        if wire == _VARINT:
-            number, at = _varint(data, at)
-            yield tag >> 3, number
-            continue
-        if wire == _LENGTH:
-            size, at = _varint(data, at)
-        elif wire in (_FIXED64, _FIXED32):
-            size = 8 if wire == _FIXED64 else 4
-        else:
-            raise ValueError(f"wire type {wire}")
-        if at + size > len(data):
-            raise ValueError("the message ends too early")
-        if wire != _FIXED32:
-            yield tag >> 3, data[at : at + size]
-        at += size
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number is too long")

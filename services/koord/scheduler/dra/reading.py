@@ -6,7 +6,7 @@ serial number; so it is evaluated once for all of them.
 
 from typing import Final
 
-from koord.localcluster.api.cel.tree import CALL, CONSTANT, IDENT, SELECT, Node
+from koord.cel.tree import CALL, CONSTANT, IDENT, SELECT, Node
 
 Read = tuple[str, str, str]
 """``attributes`` or ``capacity``, domain, name; or ``driver`` alone."""

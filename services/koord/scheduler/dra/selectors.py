@@ -127,12 +127,12 @@ def _plain(text: str) -> str:
 
 @cache
 def _environments() -> tuple[Any, Any]:
-    """To check by, and to evaluate in: see ``koord.localcluster.api.cel.library`` on why these are two."""
+    """To check by, and to evaluate in: see ``koord.cel.library`` on why these are two."""
     from cel_expr_python import cel
 
-    from koord.localcluster.api.cel import library
-    from koord.localcluster.api.cel.declared import Declared, Types
-    from koord.localcluster.api.cel.opaque import shared_pool
+    from koord.cel import library
+    from koord.cel.declared import Declared, Types
+    from koord.cel.opaque import shared_pool
 
     config = cel.NewEnvConfigFromYaml(_EXTENSIONS)
     device = Declared("object")
@@ -156,8 +156,8 @@ def _environments() -> tuple[Any, Any]:
 
 def _compile(text: str) -> tuple[Any, tuple[Read, ...] | None]:
     """The expression, and all that it reads of a device (None: who knows)."""
-    from koord.localcluster.api.cel.tree import read
-    from koord.localcluster.api.cel.wording import bare, in_kubernetes_words
+    from koord.cel.tree import read
+    from koord.cel.wording import bare, in_kubernetes_words
     from koord.scheduler.dra.reading import reads
 
     if len(text) > LONGEST:
@@ -178,7 +178,7 @@ def _compile(text: str) -> tuple[Any, tuple[Read, ...] | None]:
 def _shown(device: Device, reads: tuple[Read, ...] | None) -> dict[str, Any]:
     """The device as expressions see it, as far as they look. Values of the evaluator are made anew for each: it owns
     them."""
-    from koord.localcluster.api.cel import values
+    from koord.cel import values
 
     attributes: dict[str, dict[str, Any]] = {}
     for (domain, name), (kind, value) in device.attributes.items():

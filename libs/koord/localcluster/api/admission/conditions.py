@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from koord.localcluster.api.schemas.reading import read
 
 if TYPE_CHECKING:
-    from koord.localcluster.api.cel.budget import Budget
-    from koord.localcluster.api.cel.language import Checker
-    from koord.localcluster.api.cel.metering import Values
+    from koord.cel.budget import Budget
+    from koord.cel.language import Checker
+    from koord.cel.metering import Values
 
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
@@ -67,7 +67,7 @@ _KINDS = frozenset(("bool", "int", "double", "string", "bytes", "timestamp", "du
 
 @cache
 def _converter() -> Any:
-    from koord.localcluster.api.cel.converting import converter
+    from koord.localcluster.api.schemas.converting import converter
 
     return converter(read(_NAMESPACE))
 
@@ -81,8 +81,9 @@ def new_checker(variables: Sequence[tuple[str, str]] | None = None) -> "Checker"
     """A checker of expressions about writes; `variables` of a policy that has some, each with the type of its value."""
     from cel_expr_python import cel
 
-    from koord.localcluster.api.cel.declared import Declared, Types, declare
-    from koord.localcluster.api.cel.language import Checker
+    from koord.cel.declared import Declared, Types
+    from koord.cel.language import Checker
+    from koord.localcluster.api.schemas.declaring import declare
 
     roots: dict[str, Declared] = {}
     for name, source in (("request", _REQUEST), ("namespaceObject", _NAMESPACE)):
@@ -99,14 +100,14 @@ def new_checker(variables: Sequence[tuple[str, str]] | None = None) -> "Checker"
 
 def shared_values(values: Mapping[str, Any]) -> "Values":
     """The values that several expressions are about."""
-    from koord.localcluster.api.cel.metering import Values
+    from koord.cel.metering import Values
 
     return Values(values)
 
 
 def new_budget() -> "Budget":
     """What all expressions about one write may spend."""
-    from koord.localcluster.api.cel.budget import Budget
+    from koord.cel.budget import Budget
 
     return Budget()
 
@@ -119,8 +120,8 @@ class Condition:
     """A compiled condition. Raises `ConditionError`."""
 
     def __init__(self, text: str) -> None:
-        from koord.localcluster.api.cel.expression import Expression
-        from koord.localcluster.api.cel.failures import CompileError
+        from koord.cel.expression import Expression
+        from koord.cel.failures import CompileError
 
         self.text = text
         try:
@@ -133,7 +134,7 @@ class Condition:
 
     def evaluate(self, values: "Mapping[str, Any] | Values", budget: "Budget | None" = None) -> bool:
         """Whether the condition holds; `ConditionError` when that cannot be said."""
-        from koord.localcluster.api.cel.failures import EvaluationError
+        from koord.cel.failures import EvaluationError
 
         try:
             return bool(self._expression.evaluate(values, budget))

@@ -24,7 +24,7 @@ from koord.localcluster.api.watchcache import Entry
 from koord.localcluster.clusterapi import Object
 
 if TYPE_CHECKING:
-    from koord.localcluster.api.cel.budget import Budget
+    from koord.cel.budget import Budget
 
 _NO_LABELS: Mapping[str, str] = {}
 _log = logging.getLogger(__name__)

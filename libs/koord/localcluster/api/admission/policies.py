@@ -38,9 +38,9 @@ from koord.localcluster.api.watchcache import Entry
 from koord.localcluster.clusterapi import ApiError, Object
 
 if TYPE_CHECKING:
-    from koord.localcluster.api.cel.budget import Budget
-    from koord.localcluster.api.cel.expression import Expression
-    from koord.localcluster.api.cel.metering import Values
+    from koord.cel.budget import Budget
+    from koord.cel.expression import Expression
+    from koord.cel.metering import Values
 
 _CODES = {"Forbidden": 403, "RequestEntityTooLarge": 413}
 _LONGEST_MESSAGE = 5 * 1024
@@ -103,7 +103,7 @@ class _Policy:
     """A compiled policy."""
 
     def __init__(self, name: str, spec: PolicySpec) -> None:
-        from koord.localcluster.api.cel.expression import Expression
+        from koord.cel.expression import Expression
 
         self.name = name
         self.matcher = _Matcher(spec.match_constraints)
@@ -171,7 +171,7 @@ class _Variables:
 
     def evaluate(self, expression: "Expression") -> Any:
         """The value of an expression; `ConditionError` when it has none."""
-        from koord.localcluster.api.cel.failures import EvaluationError
+        from koord.cel.failures import EvaluationError
 
         needed = {name for name in expression.variables if name in self._expressions}
         for name in needed:
@@ -202,7 +202,7 @@ class _Variables:
 
 def _data(value: Any) -> Any:
     """A value in the form in which it can be given to another expression."""
-    from koord.localcluster.api.cel.converting import as_data
+    from koord.cel.data import as_data
 
     return as_data(value)
 
@@ -338,7 +338,7 @@ def _read_binding(entry: Entry) -> _Binding | None:
 
 def _read_policy(entry: Entry) -> _Policy | None:
     """A stored policy; None if it was stored by a server with other rules and cannot be evaluated."""
-    from koord.localcluster.api.cel.failures import CompileError
+    from koord.cel.failures import CompileError
 
     try:
         return _Policy(entry.name, read_spec(decode(entry), PolicySpec))

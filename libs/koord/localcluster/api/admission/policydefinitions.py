@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from koord.cel.limits import MOST_RULES
 from koord.localcluster.api.admission.conditions import new_checker
 from koord.localcluster.api.admission.definitions import LabelSelector, MatchCondition, Rule
 from koord.localcluster.api.admission.rules import (
@@ -17,7 +18,6 @@ from koord.localcluster.api.admission.rules import (
     rule_causes,
     selector_causes,
 )
-from koord.localcluster.api.cel.limits import MOST_RULES
 from koord.localcluster.api.errors import (
     Cause,
     bad_request,
@@ -31,7 +31,7 @@ from koord.localcluster.api.names import SUBDOMAIN_RULE, is_subdomain
 from koord.localcluster.clusterapi import Object
 
 if TYPE_CHECKING:
-    from koord.localcluster.api.cel.language import Checker
+    from koord.cel.language import Checker
 
 _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _ACTIONS = ("Audit", "Deny", "Warn")
@@ -223,7 +223,7 @@ def checker_of(variables: Sequence[tuple[str, str]] | None) -> "Callable[[], Che
 
 
 def _compiled(text: str, wanted: Sequence[str], checker: "Callable[[], Checker]", path: str) -> Iterator[Cause]:
-    from koord.localcluster.api.cel.failures import CompileError
+    from koord.cel.failures import CompileError
 
     try:
         result = checker().check(text).result
@@ -236,13 +236,13 @@ def _compiled(text: str, wanted: Sequence[str], checker: "Callable[[], Checker]"
 
 
 def _reserved(name: str) -> bool:
-    from koord.localcluster.api.cel.declared import escape
+    from koord.cel.declared import escape
 
     return escape(name) == f"__{name}__"
 
 
 def _variable(variable: Variable, known: list[tuple[str, str]], path: str) -> Iterator[Cause]:
-    from koord.localcluster.api.cel.failures import CompileError
+    from koord.cel.failures import CompileError
 
     if not variable.name:
         yield required(f"{path}.name", "name is not specified")

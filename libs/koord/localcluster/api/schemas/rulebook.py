@@ -6,15 +6,15 @@ not changed) are the real server's. Kinds without rules have no rulebook.
 
 from typing import Any, NamedTuple
 
+from koord.cel.budget import SPENT, Budget
+from koord.cel.failures import CompileError, CostError, EvaluationError
+from koord.cel.language import Program
+from koord.cel.metering import Values, is_plain, metered
+from koord.cel.tree import Tree
 from koord.localcluster.api.apply.comparing import equal
-from koord.localcluster.api.cel.budget import SPENT, Budget
-from koord.localcluster.api.cel.converting import Convert, Converters
-from koord.localcluster.api.cel.declared import declare
-from koord.localcluster.api.cel.failures import CompileError, CostError, EvaluationError
-from koord.localcluster.api.cel.language import Program
-from koord.localcluster.api.cel.metering import Values, is_plain, metered
-from koord.localcluster.api.cel.tree import Tree
 from koord.localcluster.api.errors import Cause
+from koord.localcluster.api.schemas.converting import Convert, Converters
+from koord.localcluster.api.schemas.declaring import declare
 from koord.localcluster.api.schemas.model import Rule, Schema
 from koord.localcluster.api.schemas.rulecompiling import RuleChecker
 from koord.localcluster.api.schemas.ruledefinitions import field_path

@@ -2,11 +2,11 @@
 
 from typing import Any, NamedTuple
 
-from koord.localcluster.api.cel.cost import bounds, estimate
-from koord.localcluster.api.cel.declared import Declared, Types
-from koord.localcluster.api.cel.failures import CompileError
-from koord.localcluster.api.cel.language import Checker
-from koord.localcluster.api.cel.tree import Tree
+from koord.cel.cost import bounds, estimate
+from koord.cel.declared import Declared, Types
+from koord.cel.failures import CompileError
+from koord.cel.language import Checker
+from koord.cel.tree import Tree
 
 
 class CheckedRule(NamedTuple):

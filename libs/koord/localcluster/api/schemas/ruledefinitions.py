@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from koord.localcluster.api.cel.limits import DEFINITION_LIMIT, MOST, REQUEST_BYTES, RULE_LIMIT
+from koord.cel.limits import DEFINITION_LIMIT, MOST, REQUEST_BYTES, RULE_LIMIT
 from koord.localcluster.api.errors import Cause, forbidden_value, invalid_value, not_supported, required
 from koord.localcluster.api.schemas.model import Schema
 from koord.localcluster.api.schemas.reading import read
@@ -123,7 +123,7 @@ class _Walk:
 
     def _compile(self, rules: list[Source], node: Schema, place: _Place) -> None:
         # Loaded only by whoever has a rule.
-        from koord.localcluster.api.cel.declared import declare
+        from koord.localcluster.api.schemas.declaring import declare
         from koord.localcluster.api.schemas.rulecompiling import RuleChecker
 
         declared = declare(node, whole=place.whole)

@@ -13,9 +13,9 @@ from typing import Any
 
 from cel_expr_python import cel
 
-from koord.localcluster.api.cel import network, values
-from koord.localcluster.api.cel.converting import as_data
-from koord.localcluster.api.cel.opaque import CIDR, FORMAT, IP, QUANTITY, SEMVER, URL
+from koord.cel import network, values
+from koord.cel.data import as_data
+from koord.cel.opaque import CIDR, FORMAT, IP, QUANTITY, SEMVER, URL
 
 _SIMPLE = {
     "bool": cel.Type.BOOL,

@@ -4,7 +4,7 @@ import ipaddress
 import urllib.parse
 from typing import Any
 
-from koord.localcluster.api.cel.opaque import CIDR, IP, URL, kind_of, make
+from koord.cel.opaque import CIDR, IP, URL, kind_of, make
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from koord.localcluster.api.cel.budget import Budget
-from koord.localcluster.api.cel.language import Checked, Program
-from koord.localcluster.api.cel.metering import Values, is_quick, metered
-from koord.localcluster.api.cel.tree import SELECT, nodes
+from koord.cel.budget import Budget
+from koord.cel.language import Checked, Program
+from koord.cel.metering import Values, is_quick, metered
+from koord.cel.tree import SELECT, nodes
 
 
 class Expression:

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from cel_expr_python import cel
 from google.protobuf import descriptor_pool
 
-from koord.localcluster.api.cel import library
-from koord.localcluster.api.cel.failures import COST_EXCEEDED, CompileError, CostError, EvaluationError
-from koord.localcluster.api.cel.literals import literal_problems
-from koord.localcluster.api.cel.opaque import shared_pool
-from koord.localcluster.api.cel.tree import Tree, names, read
-from koord.localcluster.api.cel.wording import bare, evaluation_words, in_kubernetes_words, located
+from koord.cel import library
+from koord.cel.failures import COST_EXCEEDED, CompileError, CostError, EvaluationError
+from koord.cel.literals import literal_problems
+from koord.cel.opaque import shared_pool
+from koord.cel.tree import Tree, names, read
+from koord.cel.wording import bare, evaluation_words, in_kubernetes_words, located
 
 _EXTENSIONS = """extensions:
   - name: strings

@@ -2,8 +2,8 @@
 
 from time import thread_time
 
-from koord.localcluster.api.cel.failures import COST_EXCEEDED, CostError
-from koord.localcluster.api.cel.limits import BUDGET, CALL_LIMIT, MOST_SECONDS
+from koord.cel.failures import COST_EXCEEDED, CostError
+from koord.cel.limits import BUDGET, CALL_LIMIT, MOST_SECONDS
 
 SPENT = "validation failed due to running out of cost budget, no further validation rules will be run"
 # What an evaluation takes however little it does (about 4 µs).

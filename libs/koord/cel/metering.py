@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from koord.localcluster.api.cel.cost import SCALARS, Estimate, Path, Variable
-from koord.localcluster.api.cel.limits import MOST
-from koord.localcluster.api.cel.tree import CALL, CONSTANT, IDENT, LIST, LOOP, MAP, SELECT, Node, Tree, nodes
+from koord.cel.cost import SCALARS, Estimate, Path, Variable
+from koord.cel.limits import MOST
+from koord.cel.tree import CALL, CONSTANT, IDENT, LIST, LOOP, MAP, SELECT, Node, Tree, nodes
 
 # Objects are messages to the checker, too.
 _SCALARS = SCALARS - {"message"}

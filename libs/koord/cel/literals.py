@@ -7,7 +7,7 @@ from typing import Any
 
 from cel_expr_python import cel
 
-from koord.localcluster.api.cel.tree import CALL, CONSTANT, LIST, MAP, Node, Tree, Type, nodes
+from koord.cel.tree import CALL, CONSTANT, LIST, MAP, Node, Tree, Type, nodes
 
 _FORMS = {"duration": "duration(%s)", "timestamp": "timestamp(%s)", "matches": "''.matches(%s)"}
 _PLAIN = frozenset(("bool", "int", "uint", "double", "string", "bytes", "duration", "timestamp", "list", "map"))

@@ -7,12 +7,13 @@ durations are what they are to CEL. A field that is null is not there.
 import base64
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
-from koord.localcluster.api.cel.declared import Declared, Known, declare, escape
+from koord.cel.declared import Declared, escape
+from koord.localcluster.api.schemas.declaring import Known, declare
 from koord.localcluster.api.schemas.model import Schema
 
 _GO = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+|0")
@@ -149,20 +150,3 @@ _TEXTS: dict[str, Convert] = {
     "date": _timestamp,
     "date-time": _timestamp,
 }
-
-
-def as_data(value: Any) -> Any:
-    """The value of one expression in the form in which it can be given to another."""
-    if isinstance(value, dict):
-        return {name: as_data(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [as_data(inner) for inner in value]
-    if isinstance(value, datetime):
-        found = timestamp_pb2.Timestamp()
-        found.FromDatetime(value)
-        return found
-    if isinstance(value, timedelta):
-        length = duration_pb2.Duration()
-        length.FromTimedelta(value)
-        return length
-    return bytes(value) if isinstance(value, bytearray) else value

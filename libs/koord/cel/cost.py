@@ -12,9 +12,9 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
-from koord.localcluster.api.cel.declared import Declared
-from koord.localcluster.api.cel.limits import MOST
-from koord.localcluster.api.cel.tree import CALL, CONSTANT, IDENT, LIST, LOOP, MAP, SELECT, Node, Tree, Type
+from koord.cel.declared import Declared
+from koord.cel.limits import MOST
+from koord.cel.tree import CALL, CONSTANT, IDENT, LIST, LOOP, MAP, SELECT, Node, Tree, Type
 
 Path = tuple[str, ...]
 SizeOf = Callable[[Path], int | None]

@@ -6,8 +6,8 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
+from koord.cel.opaque import FORMAT, QUANTITY, SEMVER, kind_of, make
 from koord.kube.quantity import Quantity, QuantityError, parse
-from koord.localcluster.api.cel.opaque import FORMAT, QUANTITY, SEMVER, kind_of, make
 
 _INT = 1 << 63
 

@@ -6,7 +6,7 @@ Only what costs are estimated from: the shape, names, literals, types and the ov
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from koord.localcluster.api.protobuf import message_fields
+from koord.cel.protofields import message_fields
 
 Fields = dict[int, list[Any]]
 
