@@ -237,3 +237,9 @@ async def test_each_pod_is_placed_by_the_profile_of_its_scheduler(
             packed = world.node_of("p0")
             assert len({world.node_of(f"s{number}") for number in range(3)} - {packed}) == 3
             assert world.binds[0].members[0].name.startswith("p")
+            await world.pod("huge", cpu="64", schedulerName="packer")
+            await until(lambda: world.told("huge"), "refused")
+            await until(lambda: world.told("s2", "Scheduled") and world.told("p3", "Scheduled"), "told")
+            by = {(event.target.name, event.controller) for event in world.events}
+            assert {("huge", "packer"), ("p3", "packer"), ("s2", "koord-scheduler")} <= by
+            assert ("p3", "koord-scheduler") not in by

@@ -3,12 +3,13 @@
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
 from koord.contracts.decisions import Decision, EventNote, ObjectRef, Patch, RecordEvents
 from koord.kube.meta import now_rfc3339
+from koord.kube.protocol.scheduler import scheduler_name
 from koord.scheduler.engine.diagnosis import note
 from koord.scheduler.podview import PodView
 
@@ -20,12 +21,20 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Notices:
-    """Collects; ``take`` hands out what is to be published. ``view`` finds a pod by ``ns/name``."""
+    """Collects; ``take`` hands out what is to be published. ``view`` finds a pod by ``ns/name``. What is said of a pod
+    is said by its scheduler if that is one of ``names``, all else by ``controller``."""
 
-    def __init__(self, incarnation: str, controller: str, view: Callable[[str], PodView | None]) -> None:
+    def __init__(
+        self,
+        incarnation: str,
+        controller: str,
+        view: Callable[[str], PodView | None],
+        names: Collection[str] = (),
+    ) -> None:
         self._incarnation = incarnation
         self._controller = controller
         self._view = view
+        self._names = frozenset(names)
         self._numbers = itertools.count(1)
         self._events: deque[EventNote] = deque(maxlen=MOST_EVENTS)
         self._patches: dict[str, Decision] = {}
@@ -58,9 +67,9 @@ class Notices:
         """Something about any object that is worth knowing and no trouble."""
         self._add(target, "Normal", reason, message, "Scheduling", kind=kind, api_version=api_version)
 
-    def preempted(self, target: ObjectRef, message: str) -> None:
-        """A pod goes so that another one has room."""
-        self._add(target, "Normal", "Preempted", message, "Preempting")
+    def preempted(self, target: ObjectRef, message: str, controller: str = "") -> None:
+        """A pod goes so that another one, which is of the scheduler ``controller``, has room."""
+        self._add(target, "Normal", "Preempted", message, "Preempting", controller=controller or self._controller)
 
     def forget(self, uid: str) -> None:
         """The pod is gone."""
@@ -96,6 +105,7 @@ class Notices:
         *,
         kind: str = "Pod",
         api_version: str = "v1",
+        controller: str = "",
     ) -> None:
         self._events.append(
             EventNote(
@@ -106,10 +116,20 @@ class Notices:
                 reason,
                 note(message),
                 action,
-                self._controller,
+                controller or self._speaker(target, kind),
                 time.time_ns(),
             )
         )
+
+    def _speaker(self, target: ObjectRef, kind: str) -> str:
+        """Whose event it is: with several profiles in one process each has a name of its own."""
+        if kind == "Pod" and len(self._names) > 1:
+            view = self._view(f"{target.namespace}/{target.name}")
+            if view is not None:
+                name = scheduler_name(view.metadata.labels, view.spec.scheduler_name)
+                if name in self._names:
+                    return name
+        return self._controller
 
     def _condition(self, target: ObjectRef, message: str, reason: str) -> None:
         view = self._view(f"{target.namespace}/{target.name}")

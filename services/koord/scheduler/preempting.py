@@ -255,7 +255,7 @@ class Preempting:
             self._deletions[decisions[-1].id] = (ref.uid, victim.ref.uid)
             self._going[victim.ref.uid] = now + PATIENCE_S
             text = f"Preempted by pod {ref.uid} on node {found.node}"
-            self._notices.preempted(_victim(victim), text)
+            self._notices.preempted(_victim(victim), text, pod.class_.profile.scheduler_name)
         self._engine.nominated.set(pod.planned(found.node, 0.0))
         if waiting:
             uids = tuple(victim.ref.uid for victim in found.victims)

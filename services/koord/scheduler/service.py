@@ -88,7 +88,7 @@ class SchedulerService:
         self._queue = SchedulingQueue(hints.events, profiles.queue, hints)
         self._publisher = DecisionPublisher(bus, "scheduler")
         self._phases = PodGroupController(host, self._publisher, settings.coscheduling.stale_after_s)
-        self._notices = Notices(host.incarnation, name, self._pod)
+        self._notices = Notices(host.incarnation, name, self._pod, host.common.scheduler_names)
         telling = Telling(self._notices, host.log)
         claims = Claims(host.incarnation, quota, coscheduling.book, host.spans)
         after_s = settings.coscheduling.gated_event_after_s
