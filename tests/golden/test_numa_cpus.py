@@ -6,6 +6,7 @@ import pytest
 
 from koord.kube.protocol.cputopology import CPU
 from koord.scheduler.engine.diagnosis import Diagnosis
+from koord.scheduler.engine.inspecting import near_misses
 from koord.scheduler.engine.placement import Placed
 from tests.scheduler.clusters import GIB
 from tests.scheduler.numa.machines import (
@@ -141,6 +142,12 @@ def test_g35_amplified() -> None:
     bed.there("n", cpu="10")
     too_much = bed.named("33")
     assert bed.refusal(too_much) == "0/1 nodes are available: 1 Insufficient amplified cpu."
+    [near] = near_misses(bed.engine, too_much.class_, 1)
+    figures = "the pod asks for 33, 32 of 48 are left; the machine has 32 times 1.5"
+    assert f"Insufficient amplified cpu ({figures})" in near.reasons
+    [near] = near_misses(bed.engine, bed.bound_pod("28").class_, 1)
+    figures = "the pod asks for 28 and counts as 42, 32 of 48 are left; the machine has 32 times 1.5"
+    assert f"Insufficient amplified cpu ({figures})" in near.reasons
     bound = bed.bound_pod("8")
     assert bed.status(bound) == {"cpuset": "16-23"}
     bed.engine.forget(bound.uid)

@@ -130,7 +130,7 @@ def near_misses(engine: Engine, class_: SchedulingClass, count: int) -> list[Nea
     for plugin, terms in program.steps:
         for reason in reasons(plugin, terms, few):
             for index in np.flatnonzero(reason.rows).tolist():
-                said[index].append(reason.text)
+                said[index].append(reason.text + _figures(plugin, terms, reason.text, few, index))
     resources = cluster.resources
     return [
         NearMiss(
@@ -148,6 +148,14 @@ def _rows(program: Program, cluster: Cluster) -> Ints:
         return rows_of(cluster, sorted(program.names))
     rows: Ints = np.flatnonzero(cluster.alive[: cluster.high])
     return rows
+
+
+def _figures(plugin: FilterPlugin, terms: Terms, reason: str, window: Window, at: int) -> str:
+    try:
+        text = plugin.figures(terms, reason, window, at)
+    except Exception as error:
+        raise PluginError(plugin.name, "Filter", error) from error
+    return f" ({text})" if text else ""
 
 
 def _passes(plugin: FilterPlugin, terms: Terms, window: Window) -> Bools:

@@ -108,6 +108,13 @@ class FilterPlugin(Plugin):
         Called only when no row is feasible, so it may be slow.
         """
 
+    def figures(self, terms: Terms, reason: str, window: Window, at: int) -> str:
+        """For who asks about one node: the figures behind a ``reason`` of row ``at`` of the window; "" if it says all.
+
+        A reason itself is the same text on all nodes that it refuses, for they are counted by it.
+        """
+        return ""
+
     def without(self, terms: Terms, rows: Ints, pods: Sequence[Sequence[AssignedPod]]) -> Without:
         """For preemption: what :meth:`filter` would say on ``rows`` if some of ``pods[i]``, which stand on ``rows[i]``,
         were gone. To override by plugins that keep books on pods, and by those of locality ``cluster``.

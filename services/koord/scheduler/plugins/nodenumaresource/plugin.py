@@ -157,6 +157,11 @@ class NodeNUMAResource(
             return self._undesignated(terms, window)
         return self._asking.many(terms, window).reasons()
 
+    def figures(self, terms: Terms, reason: str, window: Window, at: int) -> str:
+        """Cpu of an amplified node, as it shows it and as the machine has it."""
+        assert isinstance(terms, NUMATerms)
+        return self._asking.many(terms, window).amplified_figures(at) if reason == INSUFFICIENT_AMPLIFIED else ""
+
     def without(self, terms: Terms, rows: Ints, pods: Sequence[Sequence[AssignedPod]]) -> Without:
         """Pods that go give back their CPUs and what they have of NUMA nodes."""
         assert isinstance(terms, NUMATerms)

@@ -155,17 +155,34 @@ class Rows:
     def _amplified(self) -> list[tuple[str, Bools, bool]]:
         """Bound CPUs, the pod's and those of pods there, cost the ratio."""
         window, columns = self._window, self._columns
+        more: Bools = window.column(columns.ratio) > 1.0
+        need, left = self._amplified_cpu()
+        short: Bools = more & (need > left)
+        invalid: Bools = more & (window.column(columns.topology) == NO_CPUS)
+        bad: Bools = window.column(columns.bad_ratio)
+        return [(INVALID_RATIO, bad, False), (INVALID_TOPOLOGY, invalid, False), (INSUFFICIENT_AMPLIFIED, short, True)]
+
+    def _amplified_cpu(self) -> tuple[Floats, Floats]:
+        """What the pod's cpu counts as, and what is left, in milli-cores as the nodes show them."""
+        window, columns = self._window, self._columns
         ratio: Floats = window.column(columns.ratio)
-        more: Bools = ratio > 1.0
         need: Floats = np.full(window.size, float(self._terms.cpu))
         if self.bound is not None:
             need = np.where(self.bound, amplify_rows(need, ratio), need)
         allocatable = window.allocated(CPU_COLUMN)
         requested = with_bound_rows(allocatable - window.free(CPU_COLUMN), 1000.0 * window.column(columns.bound), ratio)
-        short: Bools = more & (need > allocatable - requested)
-        invalid: Bools = more & (window.column(columns.topology) == NO_CPUS)
-        bad: Bools = window.column(columns.bad_ratio)
-        return [(INVALID_RATIO, bad, False), (INVALID_TOPOLOGY, invalid, False), (INSUFFICIENT_AMPLIFIED, short, True)]
+        return need, allocatable - requested
+
+    def amplified_figures(self, at: int) -> str:
+        """What a pod and an amplified node have, with and without the ratio (spec 10 section 7)."""
+        need, left = self._amplified_cpu()
+        allocatable, ratio = self._window.allocated(CPU_COLUMN), self._window.column(self._columns.ratio)
+        asked, counts, free, shown = (
+            _cores(amount) for amount in (self._terms.cpu, need[at], left[at], allocatable[at])
+        )
+        counted = f" and counts as {counts}" if counts != asked else ""
+        machine = f"{_cores(allocatable[at] / ratio[at])} times {ratio[at]:g}"
+        return f"the pod asks for {asked}{counted}, {free} of {shown} are left; the machine has {machine}"
 
     def _binding(self, bound: Bools) -> list[tuple[str, Bools, bool]]:
         """Rows where the pod is bound must know their CPUs, be of one mind with it, and have enough."""
@@ -231,3 +248,7 @@ class Rows:
                 used = used + asked
             parts.append((capacity, used, weight))
         return mean_rows(parts, window.size, most=self._settings.scoring.scoring.most)
+
+
+def _cores(milli: float) -> str:
+    return f"{milli / 1000.0:.3f}".rstrip("0").rstrip(".")
