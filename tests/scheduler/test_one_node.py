@@ -5,11 +5,15 @@ from typing import Any
 
 import pytest
 
+from koord.kube.resources import SERVICES
+from koord.scheduler.config.upstreamargs import PodTopologySpreadArgs, SpreadDefault
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.placement import Placed
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.plugins.affinity import NodeAffinity
-from koord.scheduler.podshape import split_name
+from koord.scheduler.plugins.topologyspread import PodTopologySpread
+from koord.scheduler.plugins.topologyspread.services import Service, ServiceSpec
+from koord.scheduler.podshape import split_name, with_name
 from tests.scheduler.clusters import Bed, pod_view, requests
 
 GPU = {"key": "gpu", "operator": "Exists"}
@@ -55,6 +59,7 @@ def test_the_node_is_taken_out(written: Any, rest: Any, name: str) -> None:
     left, found = split_name(json.dumps(written).encode())
     assert found == name
     assert (json.loads(left) if left else None) == rest
+    assert split_name(with_name(left, name)) == (left, name)
 
 
 @pytest.mark.parametrize(
@@ -120,3 +125,18 @@ def test_other_nodes_wake_nobody() -> None:
     nodes = {node.name: node for node in bed.cluster.nodes if node is not None}
     assert plugin.helps(template, ClusterEvent.NODE_ADD, nodes["n1"])
     assert not plugin.helps(template, ClusterEvent.NODE_ADD, nodes["n0"])
+
+
+@pytest.mark.parametrize(("when", "classes"), [("DoNotSchedule", 2), ("ScheduleAnyway", 1)])
+def test_hard_default_constraints_count_the_one_node(when: str, classes: int) -> None:
+    default = SpreadDefault(max_skew=1, topology_key="zone", when_unsatisfiable=when)
+    spread = PodTopologySpread(PodTopologySpreadArgs(default_constraints=(default,), defaulting_type="List"))
+    bed = Bed(extra=[spread])
+    spread.changed(SERVICES, "default/web", None, Service(spec=ServiceSpec(selector={"app": "web"})))
+    for name in ("a", "b"):
+        bed.node(name, labels={"zone": name})
+    pods = [bed.pod(f"p{number}", daemon("ab"[number // 3]), labels={"app": "web"}) for number in range(4)]
+    assert len({pod.class_.base or pod.class_ for pod in pods}) == classes
+    # Zone b has no such pod, but none of the first three may run there: it does not count.
+    placed = [bed.engine.place_one(pod) for pod in pods]
+    assert [outcome.node for outcome in placed if isinstance(outcome, Placed)] == ["a", "a", "a", "b"]

@@ -41,7 +41,7 @@ class _Reading:
     """What of pods tells their classes apart under one profile. ``labels`` are those that plugins read, and those that
     selectors name as of ``version`` of the cluster's list of them."""
 
-    __slots__ = ("images", "keys", "labels", "named", "profile", "version")
+    __slots__ = ("images", "keys", "labels", "named", "profile", "version", "whole")
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
@@ -50,6 +50,7 @@ class _Reading:
         self.version = -1
         self.images = any(plugin.reads_images for plugin in profile.plugins)
         self.named = any(plugin.name == NAMED_BY for plugin in profile.filters)
+        self.whole = any(plugin.reads_name for plugin in profile.plugins)
 
 
 class Catalogue:
@@ -142,6 +143,9 @@ class Catalogue:
         reading = self._usual
         if self._others:
             reading = self._others.get(scheduler_name(meta.labels, view.spec.scheduler_name), reading)
+        name = view.only if reading.named else ""
+        if name and reading.whole:
+            shape, name = shape.on(name), ""
         key = self._key(reading, view, shape, priority, owner)
         found = self._classes.get(key)
         if found is None:
@@ -160,7 +164,7 @@ class Catalogue:
                 outline=None if outline is None else (outline, *key[1:2], *key[3:]),
             )
             found = self._classes[key] = SchedulingClass(key, template, reading.profile)
-        return found.at(view.only) if view.only and reading.named else found
+        return found.at(name) if name else found
 
     def _key(self, reading: _Reading, view: PodView, shape: PodShape, priority: int, owner: str) -> _Key:
         meta, policy = view.metadata, view.spec.preemption_policy

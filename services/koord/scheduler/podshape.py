@@ -58,6 +58,16 @@ def split_name(affinity: bytes) -> tuple[bytes, str]:
     return (msgspec.json.encode(whole) if whole else b""), name
 
 
+def with_name(affinity: bytes, node: str) -> bytes:
+    """The affinity that ``split_name`` took ``node`` from, as every required term has it."""
+    whole = msgspec.json.decode(affinity) if affinity else {}
+    of_node = whole.setdefault("nodeAffinity", {})
+    required = of_node.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": [{}]})
+    field = {"key": _NAME, "operator": "In", "values": [node]}
+    required["nodeSelectorTerms"] = [{**term, "matchFields": [field]} for term in required["nodeSelectorTerms"]]
+    return msgspec.json.encode(whole)
+
+
 def _only(fields: Any) -> str:
     """The one name that the fields of a term allow. ValueError or TypeError: it is not one name."""
     [field] = fields
@@ -112,6 +122,10 @@ class PodShape:
     def replace(self) -> str:
         """The pod's ``replace-resources`` annotation."""
         return self.parts[10]
+
+    def on(self, node: str) -> "PodShape":
+        """The shape of pods whose affinity names ``node``, which was taken out of this one's."""
+        return shape_of((self.parts[0], with_name(self.parts[1], node), *self.parts[2:]))
 
 
 _shapes: WeakValueDictionary[Hashable, PodShape] = WeakValueDictionary()

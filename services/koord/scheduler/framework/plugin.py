@@ -19,6 +19,9 @@ class Plugin(abc.ABC):
     ``reads_amounts``: its terms depend on what pods ask for: resources of containers, overhead, the footprint. Where it
     is False, terms are made once for all pods that are alike but for these.
 
+    ``reads_name``: its terms depend on the one node that a pod's affinity names, as it does for a DaemonSet. Where no
+    plugin needs it, pods that are alike but for this node share their terms.
+
     ``epoch``: a plugin whose terms depend on more than the template (a Service that selects the pod) defines it for
     itself and moves it when terms made before, None included, may be others now; they are made anew then, and only if
     they are not equal the class is compiled again.
@@ -28,6 +31,7 @@ class Plugin(abc.ABC):
     pod_keys: ClassVar[tuple[str, ...]] = ()
     reads_images: ClassVar[bool] = False
     reads_amounts: ClassVar[bool] = True
+    reads_name: bool = False
     epoch: int = 0
     events: ClassVar[frozenset[ClusterEvent]] = ALL_EVENTS
 

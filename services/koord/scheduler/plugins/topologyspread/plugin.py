@@ -38,6 +38,7 @@ from koord.scheduler.plugins.affinity import NodeAffinity
 from koord.scheduler.plugins.podbooks import PodBooks
 from koord.scheduler.plugins.tolerations import TaintToleration
 from koord.scheduler.plugins.topologyspread.constraints import (
+    HARD,
     HOSTNAME,
     NOTHING,
     Constraint,
@@ -82,6 +83,8 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, ScorePlugin, PodBooks):
         self._eligible: WeakValueDictionary[object, Eligible] = WeakValueDictionary()
         self._hard: WeakValueDictionary[object, Hard] = WeakValueDictionary()
         self._soft: WeakValueDictionary[object, Soft] = WeakValueDictionary()
+        # Hard ones count the nodes that the pod's affinity leaves. (Beside constraints of its own it is whole anyway.)
+        self.reads_name = any(default.when_unsatisfiable == HARD for default in self.args.default_constraints)
         self._defaults = self.args.defaulting_type != "List" or bool(self.args.default_constraints)
 
     def attach(self, cluster: Cluster) -> None:
