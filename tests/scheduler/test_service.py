@@ -83,6 +83,13 @@ async def test_what_does_not_fit_is_told_and_woken(nats_url: str, redis_url: str
             await until(lambda: world.told("third"), "told")
             await world.node("n1", cpu="2")
             await until(lambda: world.node_of("third") == "n1", "third bound on the new node")
+            await world.pod("fourth", cpu="2")
+            await until(lambda: world.told("fourth"), "told")
+            going = world.pods["default/fourth"]
+            going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            await world.show(going)
+            text = "skip schedule deleting pod: default/fourth"
+            await until(lambda: world.told("fourth")[-1] == text, "told that it is passed over")
 
 
 async def test_a_gang_is_one_claim_and_one_bind(nats_url: str, redis_url: str, cluster: str) -> None:

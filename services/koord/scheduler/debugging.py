@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from koord.kube.meta import micro_rfc3339
+from koord.kube.protocol.scheduler import TOPOLOGY_KEY_TO_EXPLAIN
 from koord.scheduler import metrics
 from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.engine.inspecting import Refused, best, refusals
@@ -144,7 +145,7 @@ def diagnosis_report(
     key = f"{pod.ref.namespace}/{pod.ref.name}"
     message, _, preemption = diagnosis.message.partition(" preemption: ")
     counted = {(reason.plugin, reason.reason) for reason in diagnosis.reasons}
-    by_nodes = bool(counted & {(each.plugin, each.reason) for each in details})
+    by_nodes = not diagnosis.whole and bool(counted & {(each.plugin, each.reason) for each in details})
     scheduling: dict[str, Any] = {"failedMessage": message}
     if by_nodes:
         scheduling["nodeFailedDetails"] = [
@@ -164,6 +165,9 @@ def diagnosis_report(
         "isRootCausePod": True,
         "scheduleDiagnosis": scheduling,
     }
+    topology_key = pod.ref.labels.get(TOPOLOGY_KEY_TO_EXPLAIN)
+    if topology_key:
+        report["topologyKeyToExplain"] = topology_key
     if nominated:
         report["nominatedNode"] = nominated
     if prefilter:

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from koord.scheduler.debugging import PER_SECOND, Debugging, DebugSettings
+from koord.kube.protocol.scheduler import TOPOLOGY_KEY_TO_EXPLAIN
+from koord.scheduler.debugging import PER_SECOND, Debugging, DebugSettings, diagnosis_report
+from koord.scheduler.engine.diagnosis import Diagnosis
+from koord.scheduler.engine.inspecting import refusals
 from koord.scheduler.settings import SchedulerSettings
 from koord.telemetry import logs
-from tests.scheduler.clusters import Bed
+from tests.scheduler.clusters import Bed, requests
 from tests.scheduler.endpoints.asking import site
 from tests.scheduler.outside import outside, until
 
@@ -116,3 +119,54 @@ async def test_dumps_are_bounded(lines: Lines) -> None:
     assert json.loads(line["diagnosis"])["scheduleDiagnosis"]["failedMessage"] == diagnosis.message
     blocking.failed([(pod, diagnosis)] * 10 * PER_SECOND)
     assert len(lines("diagnosis")) < 5 * PER_SECOND
+
+
+def report(bed: Bed, name: str, spec: dict[str, Any], nominated: str = "", **meta: Any) -> dict[str, Any]:
+    pod = bed.pod(name, spec, **meta)
+    diagnosis = bed.engine.place_one(pod)
+    assert isinstance(diagnosis, Diagnosis)
+    return diagnosis_report(pod, diagnosis, refusals(bed.engine, pod.class_, 5), nominated, 0.0)
+
+
+def test_a_diagnosis_says_who_refused_which_nodes_and_whether_preemption_might_help() -> None:
+    bed = Bed()
+    bed.node("full", cpu=1000)
+    bed.node("tainted", taints=[("a", "", "NoSchedule")])
+    found = report(bed, "p", requests("2"), "full", labels={TOPOLOGY_KEY_TO_EXPLAIN: "zone"})
+    assert found == {
+        "timestamp": "1970-01-01T00:00:00.000000Z",
+        "questionedKey": "default/p",
+        "isRootCausePod": True,
+        "topologyKeyToExplain": "zone",
+        "nominatedNode": "full",
+        "scheduleDiagnosis": {
+            "failedMessage": "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s).",
+            "nodeFailedDetails": [
+                {
+                    "failedPlugin": "NodeResourcesFit",
+                    "reason": "Insufficient cpu",
+                    "preemptMightHelp": False,  # the node is too small
+                    "nodes": 1,
+                    "failedNodes": ["full"],
+                },
+                {
+                    "failedPlugin": "TaintToleration",
+                    "reason": "node(s) had untolerated taint(s)",
+                    "preemptMightHelp": False,
+                    "nodes": 1,
+                    "failedNodes": ["tainted"],
+                },
+            ],
+        },
+    }
+
+
+def test_a_diagnosis_of_a_pod_that_prefilter_rejected_names_no_nodes() -> None:
+    bed = Bed()
+    bed.node("n0")
+    key = "scheduling.koordinator.sh/resource-spec"
+    found = report(bed, "p", requests("1"), annotations={key: "{"})
+    assert found["preFilterMessage"].startswith(f"{key}: ")
+    assert "nodeFailedDetails" not in found["scheduleDiagnosis"]
+    assert "nominatedNode" not in found
+    assert "topologyKeyToExplain" not in found

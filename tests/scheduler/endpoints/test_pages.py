@@ -7,7 +7,10 @@ from koord.contracts.quota import QuotaRuntime, QuotaState
 from koord.kube.resources import NODE_RESOURCE_TOPOLOGIES
 from koord.runtime.pages import ANY, Asked, Page, Pages, json_page
 from koord.scheduler.endpoints.configured import configured
+from koord.scheduler.endpoints.nodes import node
+from koord.scheduler.engine.cluster import NodeInfo
 from koord.scheduler.settings import PluginSettings, SchedulerSettings
+from tests.scheduler.clusters import Bed
 from tests.scheduler.endpoints.asking import SETTINGS, site
 from tests.scheduler.numa.machines import LSR, B, topology, zones
 from tests.scheduler.outside import outside, until
@@ -242,3 +245,15 @@ async def test_pages_by_method_and_pattern() -> None:
     page = await pages.answer("GET", "/b")
     assert page is not None
     assert page.status == 405
+
+
+def test_images_and_claims_of_a_node_are_shown() -> None:
+    bed = Bed()
+    bed.engine.set_node(NodeInfo("n0", {"cpu": 4000, "memory": 1 << 30, "pods": 10}, images={"b:1": 7, "a:1": 9}))
+    for name, claims in (("p", ("data", "logs")), ("q", ("data",))):
+        volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
+        pod = bed.pod(name, {"volumes": volumes})
+        bed.engine.count(pod.planned("n0", 0.0))
+    shown = node(bed.engine, "n0")
+    assert shown["imageStates"] == {"a:1": {"size": 9}, "b:1": {"size": 7}}
+    assert shown["pvcRefCounts"] == {"default/data": 2, "default/logs": 1}

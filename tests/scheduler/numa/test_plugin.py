@@ -21,6 +21,7 @@ from tests.scheduler.numa.machines import (
     POLICY_LABEL,
     RESOURCE_SPEC,
     RESOURCE_STATUS,
+    STRATEGY_LABEL,
     A,
     B,
     NumaBed,
@@ -379,3 +380,10 @@ def test_pods_that_ask_for_nothing_are_left_alone() -> None:
     for method in (bed.plugin.filter_terms, bed.plugin.score_terms, bed.plugin.reserve_terms):
         assert method(template, bed.cluster) is None
     assert isinstance(bed, Bed)
+
+
+def test_a_node_may_share_out_its_cpus_evenly() -> None:
+    bed = NumaBed()
+    bed.machine("n", B, labels={STRATEGY_LABEL: "DistributeEvenly"})
+    assert bed.status(bed.bound_pod("4")) == {"cpuset": "0,4,8,12"}
+    assert bed.status(bed.bound_pod("4")) == {"cpuset": "1,5,9,13"}

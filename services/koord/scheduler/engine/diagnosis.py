@@ -28,7 +28,7 @@ class PluginReason(msgspec.Struct, frozen=True):
 class Diagnosis(msgspec.Struct, frozen=True):
     """Why a pod could not be placed. ``plugins`` are those whose events may help; ``error``: a plugin failed;
     ``again``: it is to be tried again soon, whatever happens. ``pending``: of ``plugins`` those that wait for something
-    outside."""
+    outside. ``whole``: PreFilter refused the pod as a whole, no node was looked at."""
 
     message: str
     plugins: frozenset[str]
@@ -38,6 +38,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     error: bool = False
     again: bool = False
     pending: frozenset[str] = frozenset()
+    whole: bool = False
 
     @property
     def resolvable(self) -> bool:
@@ -69,6 +70,7 @@ def rejected(cluster: Cluster, plugin: str, text: str, resolvable: bool) -> Diag
         (PluginReason(plugin, str(text), total, resolvable),),
         total,
         pending=frozenset((plugin,)) if isinstance(text, Pending) else frozenset(),
+        whole=True,
     )
 
 
@@ -101,6 +103,7 @@ def diagnose(program: Program, cluster: Cluster, refused: Sequence[Refusal] = ()
                 frozenset(origin),
                 tuple(PluginReason(plugin, text, total, False) for plugin in origin),
                 total,
+                whole=True,
             )
         window = Window.some(cluster, rows_of(cluster, program.names))
         if window.size < total:
