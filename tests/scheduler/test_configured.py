@@ -20,6 +20,7 @@ from koord.scheduler.plugins.profile import GROUP
 from koord.scheduler.queueing.queue import QueueSettings
 from koord.scheduler.service import SPEC
 from koord.scheduler.settings import PluginSettings, SchedulerSettings
+from koord.telemetry.metrics import REGISTRY
 from koord.telemetry.setup import Telemetry
 from koord.telemetry.spans import Spans
 from tests.scheduler.outside import outside, scheduler, until
@@ -212,6 +213,11 @@ async def test_the_service_does_not_start_with_a_file_that_does_not_fit(tmp_path
         SPEC.build(host, SchedulerSettings(config=file))
 
 
+def parked(profile: str) -> float | None:
+    labels = {"plugin": "NodeResourcesFit", "profile": profile}
+    return REGISTRY.get_sample_value("scheduler_unschedulable_pods", labels)
+
+
 async def test_each_pod_is_placed_by_the_profile_of_its_scheduler(
     nats_url: str, redis_url: str, cluster: str, tmp_path: Path
 ) -> None:
@@ -243,3 +249,7 @@ async def test_each_pod_is_placed_by_the_profile_of_its_scheduler(
             by = {(event.target.name, event.controller) for event in world.events}
             assert {("huge", "packer"), ("p3", "packer"), ("s2", "koord-scheduler")} <= by
             assert ("p3", "koord-scheduler") not in by
+            await until(lambda: parked("packer") == 1.0, "counted under its profile")
+            assert parked("koord-scheduler") == 0.0
+            await world.delete("huge")
+            await until(lambda: parked("packer") == 0.0, "counted no longer")

@@ -70,7 +70,8 @@ class Upkeep:
         self._monitor = monitor
         self._preempting = preempting
         self._profile = profile
-        self._plugins = plugins
+        self._parked = {(plugin, profile) for plugin in plugins}
+        """Whose parked units were told once: by plugin and scheduler's name."""
         self._incoming: dict[tuple[str, str], int] = {}
 
     async def watch_ledger(self) -> None:
@@ -166,9 +167,13 @@ class Upkeep:
             if grown:
                 metrics.incoming.labels(*key).inc(grown)
                 self._incoming[key] = count
-        parked = self._queue.parked_by()
-        for plugin in self._plugins:
-            metrics.unschedulable.labels(plugin, self._profile).set(parked.get(plugin, 0))
+        parked = dict.fromkeys(self._parked, 0)
+        for (plugin, scheduler), count in self._queue.parked_by().items():
+            key = plugin, scheduler or self._profile
+            parked[key] = parked.get(key, 0) + count
+        self._parked |= parked.keys()
+        for key, count in parked.items():
+            metrics.unschedulable.labels(*key).set(count)
         metrics.cache_size.labels("nodes").set(len(self._engine.cluster))
         metrics.cache_size.labels("pods").set(len(self._engine.cluster.pods))
         metrics.cache_size.labels("assumed_pods").set(self._engine.assumed_count)

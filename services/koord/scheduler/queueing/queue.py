@@ -251,12 +251,14 @@ class SchedulingQueue:
             times.append(min(parked) + self.settings.flush_after_s)
         return min(times) if times else None
 
-    def parked_by(self) -> dict[str, int]:
-        """How many units are parked, by plugin that rejected them."""
-        counts: dict[str, int] = {}
+    def parked_by(self) -> dict[tuple[str, str], int]:
+        """How many units are parked, by plugin that rejected them and the scheduler's name that they are of."""
+        counts: dict[tuple[str, str], int] = {}
         for lot in self._lots:
+            first = lot.first()
+            scheduler = "" if first is None else first.scheduler
             for plugin in lot.rejecters:
-                counts[plugin] = counts.get(plugin, 0) + lot.size
+                counts[plugin, scheduler] = counts.get((plugin, scheduler), 0) + lot.size
         return counts
 
     # Inside ---------------------------------------------------------------------------------------------------------

@@ -82,6 +82,11 @@ class Unit:
         """Of the most important pod."""
         return max((pod.priority for pod in self.pods.values()), default=0)
 
+    @property
+    def scheduler(self) -> str:
+        """The name of the profile that places it; members of one unit are of one, but for the oddest gangs."""
+        return next((pod.class_.profile.scheduler_name for pod in self.pods.values()), "")
+
     def rank(self, *, sub_priority: bool) -> tuple[int, int]:
         """What sorts the more important unit first, before the time it came; without the label a pod has 0."""
         if not sub_priority:
