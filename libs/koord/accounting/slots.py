@@ -41,7 +41,7 @@ def port_slot(node: str, port: HostPort) -> str:
     return item if port.ip == ANY_ADDRESS else f"{item}/{port.ip}"
 
 
-def cpu_slot(node: str, cpu: int) -> str:
+def cpu_slot(node: str, cpu: int | str) -> str:
     """A CPU of a node that a pod has for itself."""
     return f"cpu/{node}/{cpu}"
 
@@ -49,6 +49,11 @@ def cpu_slot(node: str, cpu: int) -> str:
 def claim_slot(key: str) -> str:
     """A PersistentVolumeClaim (``namespace/name``) that one pod at a time may use."""
     return f"claim/{key}"
+
+
+def device_slot(driver: str, pool: str, device: str) -> str:
+    """A device of a ResourceSlice that one claim at a time may have."""
+    return f"device/{driver}/{pool}/{device}"
 
 
 def pod_slots(

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from koord.scheduler.dra import trying
+from koord.scheduler.engine.diagnosis import Diagnosis
 from koord.scheduler.framework.events import ClusterEvent
 from tests.scheduler.clusters import requests
 from tests.scheduler.dra.objects import (
@@ -308,3 +310,37 @@ def test_objects_that_are_not_valid_leave_what_was_known() -> None:
     assert "2 cannot allocate" in world.place(world.pod("p", using("c")))
     world.tell("claim", claim("d"))
     assert world.place(world.pod("q", using("d"))) == "a"
+
+
+def test_what_takes_long_to_find_out_is_found_out_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trying, "SLICE_S", 0.0)  # one node at a time
+    world = DeviceBed("a", "b", "c")
+    for name, count in (("a", 1), ("b", 1), ("c", 2)):
+        world.tell("slice", slice_(f"s-{name}", count, node=name))
+    world.tell("claim", claim("c", request(count=2)))
+    pod = world.pod("p", using("c"))
+    turns = 0
+    while isinstance(refusal := world.engine.place_one(pod, 0.0), Diagnosis):
+        # Nobody has to go for it, and it backs off for nothing: it is tried again at the next tick.
+        assert refusal.message == "0/3 nodes are available: devices of nodes are still being looked at."
+        assert refusal.pending == {"DynamicResources"}
+        assert world.plugin.post_filter(pod, world.engine, refusal) is None
+        assert world.engine.tick(0.0) == [ClusterEvent.RESOURCE_CLAIM_UPDATE]
+        turns += 1
+        assert turns < 10
+    assert refusal.node == "c"
+    assert turns > 1
+    assert world.engine.tick(0.0) == []
+
+
+def test_there_is_a_rest_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trying, "SLICE_S", 0.0)
+    world = bed(a=0, b=1)
+    world.tell("claim", claim("c"))
+    pod = world.pod("p", using("c"))
+    assert "still being looked at" in world.place(pod)
+    [tries] = world.plugin._tries._known.values()
+    tries._rest_until = float("inf")
+    assert all("still being looked at" in world.place(pod) for _ in range(5))
+    tries._rest_until = 0.0
+    assert "still being looked at" not in [world.place(pod) for _ in range(3)][-1]

@@ -114,6 +114,8 @@ class Selectors:
             known[text] = found
             if len(known) > MOST_EXPRESSIONS:
                 known.popitem(last=False)
+        else:
+            known.move_to_end(text)
         if isinstance(found, str):
             raise DemandError(found)
         return found

@@ -1,9 +1,12 @@
 """Whether a view of devices can serve a pod's claims: tried once for each view, kept until the view changed.
 
-What is found is one column by view, so that an answer for all nodes is one look-up.
+What is found is one column by view, so that an answer for all nodes is one look-up. What has to be tried first may take
+long (thousands of nodes, expressions that are dear, claims that hardly any choice of devices serves), so it is done in
+slices (:meth:`Tries.look`) with a rest between them in which others have their turn.
 """
 
 from collections import OrderedDict
+from time import perf_counter
 
 import numpy as np
 
@@ -13,6 +16,8 @@ from koord.scheduler.dra.book import DeviceBook
 from koord.scheduler.dra.demand import Demand
 
 CANNOT = "cannot allocate all claims"
+SLICE_S = 0.25
+"""How long views are tried at a time, and how long the rest is at least."""
 KEEP = 64
 """Demands; each keeps some 25 bytes a view."""
 
@@ -28,12 +33,28 @@ class Tries:
         self._book = book
         self._demands = demands
         self._rated = any(wish.listed for demand in demands for wish in demand.wishes)
+        self._complete_at = 0
+        self._rest_until = 0.0
         self._at: Ints = np.full(1, -1, dtype=np.int64)
         self._classes_at = -1
         self._problem: Ints = np.zeros(1, dtype=np.int64)
         self._score: Floats = np.zeros(1)
         self._problems: list[Problem] = [("", None), (CANNOT, None)]
         self._numbers: dict[Problem, int] = {problem: number for number, problem in enumerate(self._problems)}
+
+    def look(self) -> bool:
+        """Try views for a slice of time, one at least, unless it is the time to rest; whether all have been tried."""
+        clock, begun = self._book.clock, perf_counter()
+        if self._complete_at == clock:
+            return True
+        numbers = self._book.views.numbers(slice(None), clock)
+        if begun < self._rest_until:
+            return not len(self._stale(numbers))
+        if not self._refresh(numbers, begun + SLICE_S):
+            self._rest_until = perf_counter() + SLICE_S
+            return False
+        self._complete_at = clock
+        return True
 
     def passes(self, rows: slice | Ints) -> Bools:
         """Which rows can serve."""
@@ -68,10 +89,9 @@ class Tries:
         found: Ints = self._problem[numbers]
         return found
 
-    def _refresh(self, numbers: Ints) -> None:
-        """Try the views that changed, of those that somebody asks about."""
-        book, views = self._book, self._book.views
-        count = len(views.views)
+    def _stale(self, numbers: Ints) -> Ints:
+        """Those of the views that changed since they were tried, each once."""
+        book, count = self._book, len(self._book.views.views)
         if len(self._at) < count:
             size = max(count, 2 * len(self._at))
             self._at = _grown(self._at, size, -1)
@@ -80,22 +100,33 @@ class Tries:
         if self._classes_at < book.classes_at:
             self._at[:] = -1
             self._classes_at = book.classes_at
-        stale = self._at[numbers] < views.stamps[numbers]
-        if not stale.any():
+        stale = self._at[numbers] < book.views.stamps[numbers]
+        found: Ints = np.unique(numbers[stale]) if stale.any() else numbers[:0]
+        return found
+
+    def _refresh(self, numbers: Ints, until: float = float("inf")) -> bool:
+        """Try the views that changed, of those that somebody asks about; False: it was ``until`` before the end."""
+        stale = self._stale(numbers).tolist()
+        for number in stale:
+            self._try(number)
+            if perf_counter() >= until:
+                return bool(number == stale[-1])
+        return True
+
+    def _try(self, number: int) -> None:
+        book = self._book
+        self._at[number] = book.clock
+        try:
+            given = allocate(self._demands, book.views.views[number], book.matcher)
+        except AllocationError as error:
+            self._problem[number] = self._number((str(error), error.claim))
             return
-        for number in np.unique(numbers[stale]).tolist():
-            self._at[number] = book.clock
-            try:
-                given = allocate(self._demands, views.views[number], book.matcher)
-            except AllocationError as error:
-                self._problem[number] = self._number((str(error), error.claim))
-                continue
-            if given is None:
-                self._problem[number] = 1
-                continue
-            self._problem[number] = 0
-            if self._rated:
-                self._score[number] = preference(self._demands, given)
+        if given is None:
+            self._problem[number] = 1
+            return
+        self._problem[number] = 0
+        if self._rated:
+            self._score[number] = preference(self._demands, given)
 
     def _number(self, problem: Problem) -> int:
         number = self._numbers.get(problem)

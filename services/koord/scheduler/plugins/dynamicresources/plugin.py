@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from koord.accounting.slots import device_slot
 from koord.columns.matrix import Bools, Floats
 from koord.kube.dynamicresources import MOST_CONSUMERS, DeviceClass, ResourceClaim, ResourceSlice
 from koord.kube.pods import PodSpec
@@ -31,6 +32,7 @@ from koord.scheduler.framework.contract import (
     FilterPlugin,
     Locality,
     NodePlugin,
+    Pending,
     PodRef,
     PostFilterPlugin,
     PreBind,
@@ -43,6 +45,7 @@ from koord.scheduler.framework.contract import (
     ScorePlugin,
     Template,
     Terms,
+    TickPlugin,
     Watch,
     WatchPlugin,
     Write,
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
 
 NOT_HERE = "resourceclaim not available on the node"
 IN_USE = "resourceclaim in use"
+LOOKING = Pending("devices of nodes are still being looked at")
 NOTHING_TO_RELEASE = "no new claims to deallocate"
 CHANGED = "resource claim {} was changed while it was allocated"
 RELEASED = "deallocation of ResourceClaim completed"
@@ -73,6 +77,7 @@ class DynamicResources(
     AssignPlugin,
     NodePlugin,
     WatchPlugin,
+    TickPlugin,
 ):
     """All terms are the claims of the pod; what they are now is looked up. Pods without claims have no terms.
 
@@ -97,6 +102,8 @@ class DynamicResources(
         self._timeout_s = timeout_s
         self._waiting: dict[str, tuple[str, tuple[str, ...]]] = {}
         """By uid: the node, and the claims whose writes are under way."""
+        self._looking = False
+        """Whether pods wait until devices have been looked at."""
 
     def attach(self, cluster: Cluster) -> None:
         """What is known of devices is one book for all profiles of the cluster."""
@@ -146,8 +153,13 @@ class DynamicResources(
         return uses_of(template.namespace, template.spec.resource_claims)
 
     def prefilter(self, terms: Terms) -> str | None:
-        """A claim that is missing, goes, is being written, or asks for a class that does not exist."""
-        return self._now(terms).refusal
+        """A claim that is missing, goes, is being written, or asks for a class that does not exist. Or it takes long to
+        find out which nodes can serve: the pod is tried again each second until that is known."""
+        now = self._now(terms)
+        if now.demands and not self._tries.of(now.demands).look():
+            self._looking = True
+            return LOOKING
+        return now.refusal
 
     def filter_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         """The claims of the pod, if it has any."""
@@ -232,7 +244,7 @@ class DynamicResources(
                 return IN_USE
         for key in wanted:
             book.promise(key, made.get(key), pod.uid, pod.name)
-        return Allocation(slots=tuple(f"device/{'/'.join(id_)}" for each in made.values() for id_ in each.devices))
+        return Allocation(slots=tuple(device_slot(*id_) for each in made.values() for id_ in each.devices))
 
     def unreserve(self, uid: str) -> None:
         """The promises are void, unless another pod holds them, too, or their write may still happen."""
@@ -327,6 +339,8 @@ class DynamicResources(
         uses = uses_of(template.namespace, template.spec.resource_claims)
         if uses is None:
             return None if self.name in pod.class_.profile.quiet else NOTHING_TO_RELEASE
+        if self.name in diagnosis.pending:
+            return None  # nobody knows yet whether it has to be
         now = self._now(uses)
         window = Window.full(self._cluster)
         live = self._cluster.alive[: self._cluster.high]
@@ -362,6 +376,11 @@ class DynamicResources(
         if new is None and resource is RESOURCE_CLAIMS:
             self._resolver.forget(key)
         return watching.events(resource, old, new)
+
+    def tick(self, now: float) -> Iterable[ClusterEvent]:
+        """Pods for which devices are being looked at have their next turn."""
+        looking, self._looking = self._looking, False
+        return (ClusterEvent.RESOURCE_CLAIM_UPDATE,) if looking else ()
 
     def _now(self, terms: Terms) -> Resolved:
         assert isinstance(terms, Uses)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from koord.accounting.requests import amounts
+from koord.accounting.slots import cpu_slot
 from koord.columns.matrix import Bools, Floats, Ints
 from koord.kube.noderesourcetopology import NodeResourceTopology
 from koord.kube.protocol.nodekeys import AMPLIFICATION_RATIO, RESERVATION, SYSTEM_QOS_RESOURCE
@@ -230,8 +231,7 @@ class NodeNUMAResource(
         self.books.give(pod.uid, node, given, annotations[RESOURCE_STATUS])
         if worked.following is not None:
             state.note = worked.following[1]
-        prefix = f"cpu/{node}/"
-        return Allocation(annotations, (), tuple([prefix + cpu for cpu in worked.cpus()]))
+        return Allocation(annotations, (), tuple([cpu_slot(node, cpu) for cpu in worked.cpus()]))
 
     def unreserve(self, uid: str) -> None:
         """Give back what the pod has."""
