@@ -18,6 +18,7 @@ from koord.scheduler.framework.contract import (
     FilterPlugin,
     Locality,
     NodePlugin,
+    PluginError,
     PodRef,
     PreferPlugin,
     PreFilterPlugin,
@@ -29,6 +30,7 @@ from koord.scheduler.framework.contract import (
     TickPlugin,
 )
 from koord.scheduler.framework.events import ClusterEvent
+from koord.scheduler.preemption.search import fits_unmasked
 from tests.scheduler.clusters import Bed, requests
 
 PLACING = (
@@ -178,6 +180,18 @@ def test_whoever_fails_while_a_pod_is_placed_is_named(point: str) -> None:
     plugin.at = ""
     good = place(bed, "bad")
     assert isinstance(good, Placed) and good.annotations == {"given": "1"}
+
+
+def test_whoever_fails_while_a_way_out_is_looked_for_is_named() -> None:
+    plugin = Breaks()
+    bed = Bed(extra=[plugin])
+    bed.node("n")
+    assert bed.cluster.correct("n", "pods", 0)  # so the pod is asked about as it would be without that
+    pod = bed.pod("bad", requests(), annotations={"breaks": ""})
+    assert isinstance(bed.engine.place_one(pod), Diagnosis)
+    plugin.at = "filter"
+    with pytest.raises(PluginError, match=r"Breaks.*RuntimeError: no filter"):
+        fits_unmasked(bed.engine, pod)
 
 
 @pytest.mark.parametrize("point", BOOKS)

@@ -11,7 +11,7 @@ from koord.scheduler.engine.fewrows import rows_of
 from koord.scheduler.engine.nominated import Rivals, beside, fits, keeps_books, reasons, taken, window_with
 from koord.scheduler.engine.placement import Engine, PodInfo
 from koord.scheduler.engine.window import Window
-from koord.scheduler.framework.contract import AssignedPod, FilterPlugin, PluginError, Terms, Without
+from koord.scheduler.framework.contract import AssignedPod, FilterPlugin, PluginError, Reason, Terms, Without
 
 HELPLESS = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
@@ -42,6 +42,27 @@ class Trial:
             except Exception as error:
                 raise PluginError(plugin.name, "Filter", error) from error
         return ok
+
+    def reasons(self, plugin: FilterPlugin, gone: Bools, window: Window) -> Sequence[Reason] | None:
+        """Why rows refuse when those are gone; None: the trial is not about this filter."""
+        without = self.by_plugin.get(plugin)
+        if without is None:
+            return None
+        try:
+            return without.reasons(gone, window)
+        except Exception as error:
+            raise PluginError(plugin.name, "Filter", error) from error
+
+
+def passes(steps: Sequence[Step], window: Window) -> Bools:
+    """Rows of the window that pass all of ``steps``. PluginError: one raised."""
+    ok: Bools = np.ones(window.size, dtype=np.bool_)
+    for plugin, terms in steps:
+        try:
+            ok &= plugin.filter(terms, window)
+        except Exception as error:
+            raise PluginError(plugin.name, "Filter", error) from error
+    return ok
 
 
 class Attempt:
@@ -107,13 +128,13 @@ class Attempt:
         asked: list[Step] = []
         for step in self._by_books:
             plugin = step[0]
-            passes = self.passes([step], window) if plugin.monotone else none
-            if passes.all():
+            alone = passes([step], window) if plugin.monotone else none
+            if alone.all():
                 continue
             if type(plugin).without is not FilterPlugin.without:
                 asked.append(step)
             else:
-                able &= passes
+                able &= alone
         return able, asked
 
     def rivals_take(self, rows: Ints) -> Floats | float:
@@ -121,16 +142,6 @@ class Attempt:
         if not self._rivals:
             return 0.0
         return taken(self._engine.cluster, rows, [self._rivals.get(row, ()) for row in rows.tolist()])
-
-    def passes(self, steps: Sequence[Step], window: Window) -> Bools:
-        """Rows of the window that pass all of ``steps``."""
-        ok: Bools = np.ones(window.size, dtype=np.bool_)
-        for plugin, terms in steps:
-            try:
-                ok &= plugin.filter(terms, window)
-            except Exception as error:
-                raise PluginError(plugin.name, "Filter", error) from error
-        return ok
 
     def fits(self, row: int) -> bool:
         """Whether the pod fits on a row as the books are, also with those who are nominated there."""
@@ -179,7 +190,7 @@ class Attempt:
         asked = [
             step
             for step in self._by_books
-            if type(step[0]).without is not FilterPlugin.without and not self.passes([step], window).all()
+            if type(step[0]).without is not FilterPlugin.without and not passes([step], window).all()
         ]
         if not asked or self._footprint.unlisted:
             return None, None
@@ -195,12 +206,8 @@ class Attempt:
         left: Bools = np.ones(window.size, dtype=np.bool_)
         for plugin, terms in self.program.steps:
             refused: Bools = np.zeros(window.size, dtype=np.bool_)
-            without = trial.by_plugin.get(plugin) if trial is not None else None
-            if without is not None and gone is not None:
-                told = without.reasons(gone, window)
-            else:
-                told = list(reasons(plugin, terms, window))
-            for reason in told:
+            told = None if trial is None or gone is None else trial.reasons(plugin, gone, window)
+            for reason in reasons(plugin, terms, window) if told is None else told:
                 for index in np.flatnonzero(reason.rows & left).tolist():
                     found[index].append(reason.text)
                 refused |= reason.rows

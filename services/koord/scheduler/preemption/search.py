@@ -24,7 +24,7 @@ from koord.scheduler.engine.nominated import window_with
 from koord.scheduler.engine.placement import Engine, PodInfo
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import AssignedPod
-from koord.scheduler.preemption.attempt import HELPLESS, NO_VICTIMS, Attempt, Step, Trial
+from koord.scheduler.preemption.attempt import HELPLESS, NO_VICTIMS, Attempt, Step, Trial, passes
 from koord.scheduler.preemption.budgets import Budgets
 from koord.scheduler.preemption.candidates import Candidate, cheapest, cost, costs, wanted
 from koord.scheduler.preemption.standing import Standing
@@ -40,7 +40,10 @@ _WIDEST = 16
 
 
 def fits_unmasked(engine: Engine, pod: PodInfo) -> bool:
-    """Whether the pod only lacks what the ledger says of some node for a moment: nobody has to go for that."""
+    """Whether the pod only lacks what the ledger says of some node for a moment: nobody has to go for that.
+
+    PluginError: a plugin raised.
+    """
     rows, excess = engine.cluster.masked()
     if not len(rows):
         return False
@@ -51,9 +54,7 @@ def fits_unmasked(engine: Engine, pod: PodInfo) -> bool:
         return False
     if program.names is not None:
         ok &= np.isin(rows, rows_of(engine.cluster, program.names))
-    for plugin, terms in program.steps:
-        ok &= plugin.filter(terms, window)
-    return bool(ok.any())
+    return bool((ok & passes(program.steps, window)).any())
 
 
 class Search:
@@ -135,7 +136,7 @@ class Search:
         gain = self._standing.gain(pod.priority, rows)
         change = gain - attempt.rivals_take(rows)
         victims = self._standing.counts(pod.priority, rows, gain) > 0
-        fits = victims & attempt.passes(attempt.by_amounts, window_with(self._engine.cluster, rows, change))
+        fits = victims & passes(attempt.by_amounts, window_with(self._engine.cluster, rows, change))
         best = self._best(attempt, rows[fits], pod.priority, enough, every)
         if best is not None:
             return best
@@ -240,7 +241,7 @@ class Search:
         allocatable = cluster.allocatable.take(rows, axis=1)
         steps = attempt.amounts_steps
         window = Window(cluster, rows, count, free, allocatable)
-        fits = attempt.passes(steps, window)
+        fits = passes(steps, window)
         trial = None
         if asked:
             lower = [pods.pods[begin:] for pods, begin in zip(on, first, strict=True)]
@@ -254,7 +255,7 @@ class Search:
         for level in range(depth):
             with_it = free - amounts[:, level].T
             window = Window(cluster, rows, count, with_it, allocatable)
-            stays = attempt.passes(steps, window) & there[:, level]
+            stays = passes(steps, window) & there[:, level]
             if trial is not None:
                 fewer = gone.copy()
                 fewer[:, level] = False
