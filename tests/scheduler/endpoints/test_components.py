@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from koord.runtime.pages import Asked, Pages
 from koord.runtime.readiness import Readiness
@@ -16,11 +17,16 @@ from tests.scheduler.endpoints.asking import SETTINGS, site
 from tests.scheduler.outside import outside, until
 
 
-def pod(name: str, cpu: str, *, phase: str = "", node: str = "", limit: str = "") -> PodView:
+def pod(name: str, cpu: str, *, phase: str = "", node: str = "", limit: str = "", scheduler: str = "") -> PodView:
     resources = {"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": limit} if limit else {}}
     body = {
         "metadata": {"name": name, "namespace": "default", "uid": name},
-        "spec": {"nodeName": node, "priority": 7, "containers": [{"name": "c", "resources": resources}]},
+        "spec": {
+            "nodeName": node,
+            "priority": 7,
+            "schedulerName": scheduler,
+            "containers": [{"name": "c", "resources": resources}],
+        },
         "status": {"phase": phase},
     }
     return msgspec.json.decode(msgspec.json.encode(body), type=PodView)
@@ -48,6 +54,16 @@ async def test_what_pods_ask_for() -> None:
     assert await asked(pages, "/metrics/resources") == text, "it is made every ten seconds at most"
     told[0] = False
     assert await asked(pages, "/metrics/resources") == ""
+
+
+async def test_no_name_of_a_scheduler_adds_a_metric() -> None:
+    # The API takes any text there; a line of its own would be a metric that a tenant makes up.
+    pages, name = Pages(), 'x"} 1\nup{a="\\'
+    ComponentMetrics(pages, Readiness(), {"a": pod("a", "1", scheduler=name)}, lambda: True, "s")
+    text = await asked(pages, "/metrics/resources")
+    [family] = [family for family in text_string_to_metric_families(text) if family.name.endswith("_request")]
+    assert {sample.labels["scheduler"] for sample in family.samples} == {name}
+    assert "\nup{" not in text
 
 
 async def test_only_so_many_pods_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

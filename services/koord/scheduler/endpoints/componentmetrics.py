@@ -103,7 +103,7 @@ class ComponentMetrics:
         meta, spec = pod.metadata, pod.spec
         if pod.shape is None:
             return
-        name = spec.scheduler_name or self._scheduler
+        name = _escaped(spec.scheduler_name or self._scheduler)
         of = f'namespace="{meta.namespace}",pod="{meta.name}",node="{spec.node_name}",scheduler="{name}"'
         of = f'{of},priority="{"" if spec.priority is None else spec.priority}"'
         for kind, amounts, lines in zip(("request", "limit"), self._of(pod.shape), (requests, limits), strict=True):
@@ -123,6 +123,11 @@ class ComponentMetrics:
                 known = (), ()
             self._amounts[shape] = known
         return known
+
+
+def _escaped(value: str) -> str:
+    """The API takes any text as a scheduler's name."""
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def _amounts(of: Mapping[str, int]) -> tuple[_Amount, ...]:
