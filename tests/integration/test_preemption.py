@@ -83,6 +83,6 @@ def test_a_higher_pod_takes_the_place_of_the_cheapest(own_up: Callable[..., Up],
 
     up.wait(refused, "it is told why it waits")
     assert refused() == (
-        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are available: "
-        "1 No preemption victims found for incoming pod."
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
+        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
     )
