@@ -74,7 +74,10 @@ class Tokens(FilterPlugin, ReservePlugin, AssignPlugin, WatchPlugin, TickPlugin)
 
     def helps(self, template: Template, event: ClusterEvent, subject: object) -> bool:
         self.asked.append((event, subject))
-        return not isinstance(subject, NodeTokens) or bool(subject.tokens)
+        if event in NODE_METRIC_EVENTS and subject is not None:
+            # Others that watch the same objects have types of their own for them, and tell of them in the same events.
+            return isinstance(subject, NodeTokens) and bool(subject.tokens)
+        return True
 
     def reserve_terms(self, template: Template, cluster: Cluster) -> Terms | None:
         return "one"
