@@ -6,6 +6,7 @@ import pytest
 
 from koord.scheduler.dra import trying
 from koord.scheduler.engine.diagnosis import Diagnosis
+from koord.scheduler.engine.inspecting import near_misses, refusals
 from koord.scheduler.framework.events import ClusterEvent
 from tests.scheduler.clusters import requests
 from tests.scheduler.dra.objects import (
@@ -335,12 +336,18 @@ def test_what_takes_long_to_find_out_is_found_out_in_slices(monkeypatch: pytest.
 
 def test_there_is_a_rest_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trying, "SLICE_S", 0.0)
+    monkeypatch.setattr(trying, "FEW", 0)
     world = bed(a=0, b=1)
     world.tell("claim", claim("c"))
     pod = world.pod("p", using("c"))
     assert "still being looked at" in world.place(pod)
-    [tries] = world.plugin._tries._known.values()
-    tries._rest_until = float("inf")
-    assert all("still being looked at" in world.place(pod) for _ in range(5))
-    tries._rest_until = 0.0
+    # However many claims of however many kinds there are.
+    world.tell("claim", claim("other", request("other")))
+    world.plugin._tries._rest_until = float("inf")
+    waiting = [pod, world.pod("q", using("other"))]
+    assert all("still being looked at" in world.place(each) for _ in range(5) for each in waiting)
+    # Who asks why is not kept waiting either.
+    assert not refusals(world.engine, pod.class_, 5)
+    assert not near_misses(world.engine, pod.class_, 5)
+    world.plugin._tries._rest_until = 0.0
     assert "still being looked at" not in [world.place(pod) for _ in range(3)][-1]

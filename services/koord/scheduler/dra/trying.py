@@ -2,7 +2,7 @@
 
 What is found is one column by view, so that an answer for all nodes is one look-up. What has to be tried first may take
 long (thousands of nodes, expressions that are dear, claims that hardly any choice of devices serves), so it is done in
-slices (:meth:`Tries.look`) with a rest between them in which others have their turn.
+slices (:meth:`AllTries.look`) with a rest between them in which others have their turn.
 """
 
 from collections import OrderedDict
@@ -16,8 +16,9 @@ from koord.scheduler.dra.book import DeviceBook
 from koord.scheduler.dra.demand import Demand
 
 CANNOT = "cannot allocate all claims"
-SLICE_S = 0.25
-"""How long views are tried at a time, and how long the rest is at least."""
+SLICE_S = 0.1
+"""How long views are tried at a time, and how long the rest is at least, whosever views it is the turn of next."""
+FEW = 4
 KEEP = 64
 """Demands; each keeps some 25 bytes a view."""
 
@@ -34,7 +35,6 @@ class Tries:
         self._demands = demands
         self._rated = any(wish.listed for demand in demands for wish in demand.wishes)
         self._complete_at = 0
-        self._rest_until = 0.0
         self._at: Ints = np.full(1, -1, dtype=np.int64)
         self._classes_at = -1
         self._problem: Ints = np.zeros(1, dtype=np.int64)
@@ -42,19 +42,20 @@ class Tries:
         self._problems: list[Problem] = [("", None), (CANNOT, None)]
         self._numbers: dict[Problem, int] = {problem: number for number, problem in enumerate(self._problems)}
 
-    def look(self) -> bool:
-        """Try views for a slice of time, one at least, unless it is the time to rest; whether all have been tried."""
-        clock, begun = self._book.clock, perf_counter()
-        if self._complete_at == clock:
-            return True
-        numbers = self._book.views.numbers(slice(None), clock)
-        if begun < self._rest_until:
-            return not len(self._stale(numbers))
-        if not self._refresh(numbers, begun + SLICE_S):
-            self._rest_until = perf_counter() + SLICE_S
-            return False
-        self._complete_at = clock
-        return True
+    def look(self, until: float) -> bool:
+        """Try views, one at least, to the end or until ``perf_counter()`` passes ``until``; whether all were tried."""
+        clock = self._book.clock
+        if self._complete_at != clock and self._refresh(self._everywhere(), until):
+            self._complete_at = clock
+        return self._complete_at == clock
+
+    @property
+    def nearly_complete(self) -> bool:
+        """Whether a few views at most changed since all were tried: as many as pods change that are placed."""
+        return self._complete_at == self._book.clock or len(self._stale(self._everywhere())) <= FEW
+
+    def _everywhere(self) -> Ints:
+        return self._book.views.numbers(slice(None), self._book.clock)
 
     def passes(self, rows: slice | Ints) -> Bools:
         """Which rows can serve."""
@@ -144,6 +145,17 @@ class AllTries:
     def __init__(self, book: DeviceBook) -> None:
         self._book = book
         self._known: OrderedDict[Demands, Tries] = OrderedDict()
+        self._rest_until = 0.0
+
+    def look(self, demands: Demands) -> bool:
+        """Try views for a slice of time, unless it is the time to rest; whether all were tried but for a few."""
+        tries, begun = self.of(demands), perf_counter()
+        if begun < self._rest_until:
+            return tries.nearly_complete
+        if tries.look(begun + SLICE_S):
+            return True
+        self._rest_until = perf_counter() + SLICE_S
+        return False
 
     def of(self, demands: Demands) -> Tries:
         """Those of some demands."""

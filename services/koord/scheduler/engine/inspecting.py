@@ -11,7 +11,6 @@ import numpy as np
 
 from koord.columns.matrix import Bools, Floats, Ints
 from koord.scheduler.engine.classes import Program, SchedulingClass
-from koord.scheduler.engine.cluster import Cluster
 from koord.scheduler.engine.evaluation import ranking_keys
 from koord.scheduler.engine.fewrows import final_score, rows_of
 from koord.scheduler.engine.nominated import reasons
@@ -51,7 +50,7 @@ def best(engine: Engine, class_: SchedulingClass, count: int) -> list[NodeScore]
     """The ``count`` best nodes for the class, best first, as placing ranks them. PluginError: a plugin failed."""
     cluster = engine.cluster
     program = class_.compiled(cluster, engine.verdicts)
-    rows = _rows(program, cluster)
+    rows = _rows(engine, program)
     window = Window.some(cluster, rows)
     ok = np.ones(len(rows), dtype=np.bool_)
     for plugin, terms in program.steps:
@@ -83,7 +82,7 @@ def refusals(engine: Engine, class_: SchedulingClass, most: int, among: Ints | N
     """
     cluster = engine.cluster
     program = class_.compiled(cluster, engine.verdicts)
-    rows = _rows(program, cluster)
+    rows = _rows(engine, program)
     if among is not None:
         rows = rows[np.isin(rows, among)]
     window = Window.some(cluster, rows)
@@ -109,7 +108,7 @@ def near_misses(engine: Engine, class_: SchedulingClass, count: int) -> list[Nea
     the node has), then by name. PluginError: a plugin failed."""
     cluster = engine.cluster
     program = class_.compiled(cluster, engine.verdicts)
-    rows = _rows(program, cluster)
+    rows = _rows(engine, program)
     if not len(rows):
         return []
     window = Window.some(cluster, rows)
@@ -142,8 +141,13 @@ def near_misses(engine: Engine, class_: SchedulingClass, count: int) -> list[Nea
     ]
 
 
-def _rows(program: Program, cluster: Cluster) -> Ints:
-    """The rows that a pod of the program may look at."""
+def _rows(engine: Engine, program: Program) -> Ints:
+    """The rows that a pod of the program may look at; none while a plugin has yet to find out about them, which may
+    take long. PluginError: a plugin failed."""
+    cluster = engine.cluster
+    refusal = engine.prefiltered(program)
+    if refusal is not None and refusal.pending:
+        return np.zeros(0, dtype=np.int64)
     if program.names is not None:
         return rows_of(cluster, sorted(program.names))
     rows: Ints = np.flatnonzero(cluster.alive[: cluster.high])

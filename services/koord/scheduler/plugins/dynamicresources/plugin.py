@@ -156,7 +156,7 @@ class DynamicResources(
         """A claim that is missing, goes, is being written, or asks for a class that does not exist. Or it takes long to
         find out which nodes can serve: the pod is tried again each second until that is known."""
         now = self._now(terms)
-        if now.demands and not self._tries.of(now.demands).look():
+        if now.demands and not self._tries.look(now.demands):
             self._looking = True
             return LOOKING
         return now.refusal
