@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
+import pytest
 
 from koord.bus.connection import Bus
 from koord.bus.decisions import Delivery
@@ -14,6 +15,7 @@ from koord.contracts.results import Result
 from koord.kube.dynamicresources import FINALIZER
 from koord.kube.resources import RESOURCE_CLAIMS
 from koord.ledger.client import Ledger
+from koord.scheduler.dra import trying
 from koord.scheduler.queueing.queue import QueueSettings
 from koord.scheduler.settings import SchedulerSettings
 from tests.scheduler.dra.objects import DRIVER, KINDS, Object, claim, device_class, request, slice_, using
@@ -246,3 +248,20 @@ async def test_two_replicas_never_give_a_device_twice(nats_url: str, redis_url: 
             await until(lambda: any(world.told(f"p-{number}") for number in range(9)), "one is told why not")
         given = [device for number in range(9) for device in world.devices(f"c-{number}")]
         assert len(given) == len(set(given)) == 8
+
+
+async def test_devices_that_take_long_to_look_at(
+    nats_url: str, redis_url: str, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trying, "SLICE_S", 0.0)  # one node at a time
+    async with devices(nats_url, redis_url, cluster) as world:
+        await world.node("n1")
+        await world.node("n2")
+        await world.tell("slice", slice_("s-n1", 1, node="n1"))
+        await world.tell("slice", slice_("s-n2", 2, node="n2"))
+        await world.tell("claim", claim("c", request(count=2)))
+        await world.claiming_pod("p", "c")
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, FAST):
+            await until(lambda: world.node_of("p") == "n2", "tried again until all nodes were looked at")
+            assert any("devices of nodes are still being looked at" in text for text in world.told("p"))
