@@ -14,15 +14,14 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from koord.kube.protocol.trace import TRACEPARENT
 from koord.scheduler.engine.advice import Advice
 from koord.scheduler.engine.placement import Engine, PodInfo
 from koord.scheduler.extenders import metrics
 from koord.scheduler.extenders.asking import Extenders, Question
 from koord.scheduler.extenders.objects import Objects, ObjectsUnknown
 from koord.scheduler.framework.contract import PluginError
+from koord.scheduler.podtrace import trace_of
 from koord.scheduler.queueing.queue import Unit
-from koord.telemetry.context import TraceContext
 from koord.telemetry.logs import Logger
 from koord.telemetry.spans import Spans
 
@@ -151,7 +150,7 @@ class ExtenderStage:
         if not nodes:
             return Advice(frozenset(), {})
         body = await self._objects.pod(pod.ref)
-        question = Question(body, nodes, self._objects.nodes, self._trace(pod))
+        question = Question(body, nodes, self._objects.nodes, trace_of(pod.ref, self._spans))
         return await self._extenders.ask(pod.class_, question)
 
     def _nodes(self, pod: PodInfo) -> tuple[str, ...]:
@@ -163,10 +162,6 @@ class ExtenderStage:
         feasible = (keys >= 0).nonzero()[0] if rows is None else rows[keys >= 0]
         name = engine.cluster.index.name
         return tuple(found for row in feasible.tolist() if (found := name(row)) is not None)
-
-    def _trace(self, pod: PodInfo) -> TraceContext:
-        text = pod.ref.annotations.get(TRACEPARENT) if pod.ref.annotations else None
-        return TraceContext.parse(text) or self._spans.pod_root()
 
     def _forget(self, uid: str) -> None:
         self._told.pop(uid, None)

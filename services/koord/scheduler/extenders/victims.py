@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from koord.kube.protocol.trace import TRACEPARENT
 from koord.scheduler.engine.classes import SchedulingClass
 from koord.scheduler.engine.placement import Engine, PodInfo
 from koord.scheduler.extenders import wire
@@ -21,6 +20,7 @@ from koord.scheduler.extenders.asking import Extenders
 from koord.scheduler.extenders.client import ExtenderClient, ExtenderError
 from koord.scheduler.extenders.objects import Objects, ObjectsUnknown
 from koord.scheduler.framework.contract import AssignedPod, PodRef, PostFilterPlugin, Preempt, StandBy
+from koord.scheduler.podtrace import trace_of
 from koord.scheduler.preemption.candidates import Candidate, cost, importance
 from koord.telemetry.context import TraceContext
 from koord.telemetry.logs import Logger
@@ -140,8 +140,7 @@ class ExtenderVictims:
         }
         body = await self._objects.pod(pod.ref)
         refs = {victim.ref.uid: victim.ref for each in candidates.values() for victim in each.victims}
-        text = pod.ref.annotations.get(TRACEPARENT) if pod.ref.annotations else None
-        trace = TraceContext.parse(text) or self._spans.pod_root()
+        trace = trace_of(pod.ref, self._spans)
         for client in self._extenders.interested(pod.class_):
             if not client.config.preempt_verb or not left:
                 continue
