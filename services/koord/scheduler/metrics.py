@@ -51,7 +51,8 @@ plugin_errors = counter("koord_scheduler_plugin_errors", "Exceptions of plugins"
 gang_wait_seconds = histogram("koord_gang_wait_seconds", "From a gang's first try to its claim")
 dropped = counter("koord_scheduler_notices_dropped", "Events and conditions dropped because the bus took nothing")
 pod_group_writes = counter("koord_pod_group_writes", "Writes of PodGroup status that were decided")
-timeouts = counter("scheduler_scheduling_timeout", "Looks at which an attempt was longer than it may be", ("profile",))
+# A counter's name would end in _total, which the original's does not.
+timeouts = gauge("scheduler_scheduling_timeout", "Looks at which an attempt was longer than it may be", ("profile",))
 pod_attempts = histogram(
     "scheduler_pod_scheduling_attempts", "Attempts until a unit was claimed", buckets=(1, 2, 4, 8, 16)
 )

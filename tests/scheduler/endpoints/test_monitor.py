@@ -11,7 +11,7 @@ from tests.scheduler.clusters import Bed
 from tests.scheduler.outside import outside, scheduler, until
 
 GANG = "gang.scheduling.koordinator.sh"
-TIMEOUTS = "scheduler_scheduling_timeout_total"
+TIMEOUTS = "scheduler_scheduling_timeout"
 
 
 def sample(name: str, **labels: str) -> float:
