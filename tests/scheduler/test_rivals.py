@@ -70,8 +70,8 @@ class Blind:
         await until(lambda: len(self.world.bound) == pods, f"{pods} bound, {len(self.world.bound)} are")
 
     @property
-    def taken_back(self) -> float:
-        """Pods of others that came to light."""
+    def came_to_light(self) -> int:
+        """How many pods of the other one each saw before the API showed them, together."""
         return self.one._rivals.came + self.two._rivals.came
 
 
@@ -102,7 +102,7 @@ async def test_a_plain_pod_and_one_that_repels_it(nats_url: str, redis_url: str,
             await pair.world.pod(f"apart{number}", labels=WEB, affinity=apart())
             await pair.world.pod(f"plain{number}", labels=WEB)
         await pair.claimed(16)
-        assert pair.taken_back
+        assert pair.came_to_light
         await pair.bound(16)
         on = Counter(pair.world.bound.values())
         assert all(on[pair.world.node_of(f"apart{number}") or ""] == 1 for number in range(8)), on

@@ -170,7 +170,7 @@ class Preempting:
             elif found:
                 texts.append(found)
         if not stays and self._engine.nominated.clear(pod.uid) is not None:
-            self._outgoing.add([self._nominate(_target(pod), None)])
+            self._outgoing.add([self._nominate(_object(pod), None)])
         if self.audit is not None and stays:
             self.audit.victims_going(pod, now)
         elif self.audit is not None and texts:
@@ -244,7 +244,7 @@ class Preempting:
         if not self._waits(ref.uid):  # it went meanwhile; the ledger hears of that, too
             return diagnosis
         metrics.preemption_victims.observe(len(found.victims))
-        decisions: list[Decision] = [self._nominate(_target(pod), found.node)]
+        decisions: list[Decision] = [self._nominate(_object(pod), found.node)]
         decisions += self._clear_lower(pod, found.node)
         waiting: set[str] = set()
         for victim in found.victims:
@@ -255,7 +255,7 @@ class Preempting:
             self._deletions[decisions[-1].id] = (ref.uid, victim.ref.uid)
             self._going[victim.ref.uid] = now + PATIENCE_S
             text = f"Preempted by pod {ref.uid} on node {found.node}"
-            self._notices.preempted(_victim(victim), text, pod.class_.profile.scheduler_name)
+            self._notices.preempted(_object(victim), text, pod.class_.profile.scheduler_name)
         self._engine.nominated.set(pod.planned(found.node, 0.0))
         if waiting:
             uids = tuple(victim.ref.uid for victim in found.victims)
@@ -270,7 +270,7 @@ class Preempting:
 
     def _go(self, pod: PodInfo, victim: AssignedPod) -> list[Decision]:
         """Why it goes, then that it goes; the gateway keeps the order of what touches one object."""
-        target, ref = _victim(victim), pod.ref
+        target, ref = _object(victim), pod.ref
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -290,7 +290,7 @@ class Preempting:
         for other in nominated.on(node):
             if other.priority < pod.priority and other.ref.uid != pod.uid:
                 nominated.clear(other.ref.uid)
-                decisions.append(self._nominate(_victim(other), None))
+                decisions.append(self._nominate(_object(other), None))
         return decisions
 
     def _nominate(self, target: ObjectRef, node: str | None) -> Patch:
@@ -316,9 +316,5 @@ def _with(diagnosis: Diagnosis, text: str, *, again: bool = False) -> Diagnosis:
     return msgspec.structs.replace(diagnosis, message=message, again=again)
 
 
-def _target(pod: PodInfo) -> ObjectRef:
-    return ObjectRef(PODS.token, pod.ref.namespace, pod.ref.name, pod.ref.uid)
-
-
-def _victim(pod: AssignedPod) -> ObjectRef:
+def _object(pod: PodInfo | AssignedPod) -> ObjectRef:
     return ObjectRef(PODS.token, pod.ref.namespace, pod.ref.name, pod.ref.uid)
