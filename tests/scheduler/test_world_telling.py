@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from koord.scheduler.engine.resources import CPU, FIRST
+from koord.scheduler.framework.contract import PodRef, Template
 from koord.scheduler.framework.events import ClusterEvent
 from koord.scheduler.nodeview import NodeView
 from tests.scheduler.worldstory import BORN, BORN_S, Story, shown
@@ -190,3 +191,33 @@ def test_what_a_pod_says_in_vain_is_told_when_it_comes_and_when_it_changes(monke
     assert [str(error) for error in story.bed.engine.errors] == [
         'running "NodeNUMAResource" remarks plugin: RuntimeError: no more'
     ]
+
+
+def test_who_holds_nobody_back_is_not_asked_and_one_that_cannot_say_so_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story()
+    story.node("n0", 4)
+    asked: list[str] = []
+
+    def pre_enqueue(pod: PodRef) -> str | None:
+        asked.append(pod.uid)
+        return "held"
+
+    def may_hold(template: Template) -> bool:
+        if template.annotations.get("note") == "bad":
+            raise RuntimeError("no more")
+        return template.annotations.get("note") == "hold"
+
+    def state(uid: str, note: str) -> str:
+        shown(story, meta={"uid": uid, "name": uid, "annotations": {"note": note}})
+        unit = story.world.unit_of(uid)
+        assert unit is not None
+        return unit.state
+
+    monkeypatch.setattr(story.recorder, "pre_enqueue", pre_enqueue)
+    monkeypatch.setattr(story.recorder, "may_hold", may_hold)
+    assert [state("a", "free"), state("b", "hold"), state("c", "bad")] == ["active", "gated", "gated"]
+    story.recorder.holding = False
+    assert state("d", "hold") == "active"
+    story.recorder.holding = True
+    assert state("e", "hold") == "gated"
+    assert asked == ["b", "c", "e"]

@@ -145,7 +145,7 @@ def pack_claims(
                     request.trace,
                     request.strict,
                     request.ticket,
-                    *_rest(request),
+                    *(_rest(request) if request.group or request.wound or request.repels or request.given else ()),
                 )
                 for request in requests
             ],
@@ -158,7 +158,7 @@ def pack_claims(
 def _rest(request: ClaimRequest) -> tuple[object, ...]:
     if request.repels or request.given:
         return request.group, request.wound, request.repels, request.given or {}
-    return (request.group, request.wound) if request.group or request.wound else ()
+    return request.group, request.wound
 
 
 def short(row: Row) -> Short:

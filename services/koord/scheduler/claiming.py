@@ -18,6 +18,7 @@ from koord.scheduler.framework.profile import Profile
 from koord.scheduler.gang.book import BOUND_WITH, Gang, GangBook, mark
 from koord.scheduler.ignoring import Ignores, ignores_of, unchecked
 from koord.scheduler.plugins.elasticquota import ElasticQuota
+from koord.scheduler.podtrace import trace_of
 from koord.scheduler.queueing.queue import Unit
 from koord.scheduler.refusals import Refusals
 from koord.telemetry.context import TraceContext
@@ -61,7 +62,7 @@ class Claims:
         self._spans = spans
         self._numbers = itertools.count(1)
         self.refusals = Refusals()
-        self._ignored: dict[Profile, Ignores | None] = {}
+        self._ignored = _Ignored()
 
     def request(self, planned: Planned, trace: TraceContext) -> ClaimRequest:
         """One claim for all planned members; a Strict group also takes the group's slot.
@@ -98,23 +99,17 @@ class Claims:
         chain = quota.chain_of(ref.labels, ref.namespace) if quota is not None and len(quota.tree) else ()
         owned = bool(ref.annotations) and bool(lookup(ref.annotations, RELATED_QUEUE_UNIT))
         takes = pod_takes(
-            pod.class_.template.request if placed.request is None else placed.request,
+            pod.class_.template.footprint.request if placed.request is None else placed.request,
             placed.node,
             chain,
             unit_owned=owned,
             check_parents=quota is None or quota.settings.check_parents,
             preemptible=is_preemptible(ref.labels),
         )
-        ignores = self._ignoring(pod.class_.profile)
+        ignores = self._ignored[pod.class_.profile]
         if ignores is not None:
             takes = unchecked(takes, ignores)
         return Member(ref.uid, ref.namespace, ref.name, placed.node, (*takes, *placed.takes) if placed.takes else takes)
-
-    def _ignoring(self, profile: Profile) -> Ignores | None:
-        found = self._ignored.get(profile)
-        if found is None and profile not in self._ignored:
-            found = self._ignored[profile] = ignores_of(profile)
-        return found
 
     def flight(self, planned: Planned, request: ClaimRequest, answer: ClaimAnswer, trace: TraceContext) -> Flight:
         """An accepted claim."""
@@ -159,9 +154,7 @@ class Claims:
 
     def trace(self, planned: Planned) -> TraceContext:
         """The parent of a plan's spans: the pod's own trace, or a new one."""
-        ref = planned.members[0][0].ref
-        context = TraceContext.parse(ref.annotations.get(TRACEPARENT)) if ref.annotations else None
-        return context if context is not None else self._spans.pod_root()
+        return trace_of(planned.members[0][0].ref, self._spans)
 
     def _minimum(self, gangs: Mapping[str, Gang]) -> dict[str, int]:
         """How many of the members must be bound for each Strict gang to stand; those bound before count."""
@@ -180,6 +173,14 @@ class Claims:
             if gang is not None:
                 found[gang.ref.id] = gang
         return list(found.values())
+
+
+class _Ignored(dict[Profile, Ignores | None]):
+    """What each profile ignores, found out when it is asked for first."""
+
+    def __missing__(self, profile: Profile) -> Ignores | None:
+        found = self[profile] = ignores_of(profile)
+        return found
 
 
 def _marked(members: list[BindMember], gang: str) -> list[BindMember]:

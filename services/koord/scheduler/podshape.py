@@ -84,10 +84,12 @@ class PodShapeError(ValueError):
 class PodShape:
     """The scheduling-relevant part of a spec. Images, priority and what is only of one pod are not in it."""
 
-    __slots__ = ("__weakref__", "_failure", "_spec", "parts")
+    __slots__ = ("__weakref__", "_failure", "_spec", "claims", "parts")
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
+        self.claims = bool(parts[6])
+        """Whether its pods have claims on devices."""
         self._spec: PodSpec | None = None
         self._failure: str | None = None
 
@@ -112,11 +114,6 @@ class PodShape:
         if claims or b'"ports"' in containers or b'"ports"' in init_containers:
             return None
         return selector, affinity, tolerations, spread, volumes
-
-    @property
-    def claims(self) -> bool:
-        """Whether its pods have claims on devices."""
-        return bool(self.parts[6])
 
     @property
     def replace(self) -> str:

@@ -1,7 +1,6 @@
 """What plugins have to say of pods that are written in vain: worked out once for a class, told to each of its pods."""
 
 from collections.abc import Callable
-from weakref import WeakKeyDictionary
 
 from koord.scheduler.engine.classes import SchedulingClass
 from koord.scheduler.framework.contract import PluginError
@@ -12,11 +11,11 @@ class Remarks:
 
     def __init__(self, on_error: Callable[[PluginError], None]) -> None:
         self._on_error = on_error
-        self._texts: WeakKeyDictionary[SchedulingClass, tuple[str, ...]] = WeakKeyDictionary()
 
     def of(self, class_: SchedulingClass) -> tuple[str, ...]:
         """What is passed over of pods of the class."""
-        texts = self._texts.get(class_)
+        class_ = class_.base or class_  # on which node they may run changes nothing
+        texts = class_.remarks
         if texts is None:
             found: list[str] = []
             for plugin in class_.profile.remarking:
@@ -24,5 +23,5 @@ class Remarks:
                     found += plugin.remarks(class_.template)
                 except Exception as error:
                     self._on_error(PluginError(plugin.name, "remarks", error))
-            texts = self._texts[class_] = tuple(found)
+            texts = class_.remarks = tuple(found)
         return texts

@@ -273,9 +273,10 @@ class ClaimRounds:
         self._binds.hold(flight, unit.since, unit.attempts)
         for guest in plan.guests:
             self._binds.entered([uid for uid in guest.pods if uid in flight.members], guest.since, guest.attempts)
-        for each in plan.units:
+        planned = [pod for pod, _ in plan.members]
+        for each in plan.units if plan.guests else (unit,):
             metrics.pod_attempts.observe(each.attempts)
-            self._world.planned(each, [pod for pod, _ in plan.members])
+            self._world.planned(each, planned)
         self._count_scheduled(plan)
         self._returning.leave(plan, now)
         if not plan.complete:

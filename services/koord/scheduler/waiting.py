@@ -7,6 +7,7 @@ group. Times are monotonic seconds, passed in.
 from collections.abc import Callable, Iterable
 
 from koord.scheduler.auditor.auditor import Auditor
+from koord.scheduler.engine.classes import SchedulingClass
 from koord.scheduler.engine.placement import PodInfo
 from koord.scheduler.framework.contract import PluginError, PreEnqueuePlugin
 from koord.scheduler.framework.events import ClusterEvent
@@ -185,7 +186,13 @@ class Waiting:
             self._gated_by.setdefault(plugin, set()).add(unit.key)
 
     def _held(self, pod: PodInfo) -> tuple[PreEnqueuePlugin, str] | None:
-        for plugin in self._gaters[id(pod.class_.profile)]:
+        class_ = pod.class_.base or pod.class_
+        gates = class_.gates
+        if gates is None:
+            gates = class_.gates = self._gates(class_)
+        for plugin in gates:
+            if not plugin.holding:
+                continue
             try:
                 text = plugin.pre_enqueue(pod.ref)
             except Exception as error:
@@ -193,6 +200,18 @@ class Waiting:
             if text is not None:
                 return plugin, text
         return None
+
+    def _gates(self, class_: SchedulingClass) -> tuple[PreEnqueuePlugin, ...]:
+        """The plugins that may hold back pods of the class; one that fails to say so is asked about each."""
+        found: list[PreEnqueuePlugin] = []
+        for plugin in self._gaters[id(class_.profile)]:
+            try:
+                may = plugin.may_hold(class_.template)
+            except Exception:
+                may = True
+            if may:
+                found.append(plugin)
+        return tuple(found)
 
     # Gangs ----------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from koord.scheduler.engine.verdict import FilterStep, NodeMask
 from koord.scheduler.framework.contract import (
     Plugin,
     PluginError,
+    PreEnqueuePlugin,
     PreferPlugin,
     PreFilterPlugin,
     ReservePlugin,
@@ -30,12 +31,13 @@ class Program:
 
     ``names``: the only nodes that PreFilter plugins leave. Such a program is asked about their rows alone, and nothing
     is kept of all rows for it: a DaemonSet has as many classes as there are nodes. A single one needs no scores.
-    ``fresh``: no pod was placed by it yet.
+    ``fresh``: no pod was placed by it yet. ``between``: the filters whose rules are about other pods, once asked for.
     """
 
     __slots__ = (
         "_ahead",
         "_watching",
+        "between",
         "epoch",
         "filters",
         "fresh",
@@ -66,6 +68,7 @@ class Program:
         self.whole: Program | None = None
         self.fresh = True
         self._ahead: bool | None = None
+        self.between: tuple[FilterStep, ...] | None = None
         self.version = template.footprint.version
         self.epoch = epoch_of(profile)
         self._watching = Watching(profile)
@@ -179,7 +182,7 @@ class Program:
     def at(self, node: str, by: str = NAMED_BY) -> "Program":
         """The same for pods that may run on one node only, as the plugin ``by`` says."""
         made = Program.__new__(Program)
-        made.whole, made.fresh, made._ahead = self, True, False
+        made.whole, made.fresh, made._ahead, made.between = self, True, False, None
         made.version, made.epoch, made._watching = self.version, self.epoch, self._watching
         made.outline = self.outline
         made.prefilters, made.prefers, made.reserves = self.prefilters, self.prefers, self.reserves
@@ -205,10 +208,24 @@ class Program:
 class SchedulingClass:
     """One class: its template, its profile, and its program once it was needed. Compared by identity.
 
-    ``base``: the class of pods like these that may run anywhere; these may on one node only (:meth:`at`).
+    ``base``: the class of pods like these that may run anywhere; these may on one node only (:meth:`at`). ``gates``
+    and ``remarks`` are kept here by whoever makes them: the plugins that may hold its pods back, and what is to be said
+    of them.
     """
 
-    __slots__ = ("__weakref__", "_at", "_by", "_seen", "base", "key", "profile", "program", "template")
+    __slots__ = (
+        "__weakref__",
+        "_at",
+        "_by",
+        "_seen",
+        "base",
+        "gates",
+        "key",
+        "profile",
+        "program",
+        "remarks",
+        "template",
+    )
 
     def __init__(
         self,
@@ -225,6 +242,8 @@ class SchedulingClass:
         self._by = by
         self._seen: Template | None = None
         self.program: Program | None = None
+        self.gates: tuple[PreEnqueuePlugin, ...] | None = None
+        self.remarks: tuple[str, ...] | None = None
         self._at: WeakValueDictionary[str, SchedulingClass] | None = None
 
     def at(self, node: str) -> "SchedulingClass":

@@ -5,18 +5,16 @@ as if the pod was not there yet, and what plugins gave it is given once more. Am
 """
 
 from collections.abc import Callable
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from koord.scheduler.engine.classes import Program, SchedulingClass
+from koord.scheduler.engine.classes import Program
 from koord.scheduler.engine.placement import Engine
 from koord.scheduler.engine.pods import Placed, PodInfo
 from koord.scheduler.engine.reserving import Refusal
+from koord.scheduler.engine.verdict import FilterStep
 from koord.scheduler.engine.window import Window
-from koord.scheduler.framework.contract import FilterPlugin, PluginError, Terms
-
-Steps = tuple[tuple[FilterPlugin, Terms], ...]
+from koord.scheduler.framework.contract import PluginError
 
 
 class Rejudging:
@@ -29,12 +27,11 @@ class Rejudging:
     def __init__(self, engine: Engine, renewed: Callable[[PodInfo], PodInfo]) -> None:
         self._engine = engine
         self._renewed = renewed
-        self._steps: WeakKeyDictionary[SchedulingClass, tuple[Program, Steps]] = WeakKeyDictionary()
 
     def looks_around(self, pod: PodInfo, placed: Placed) -> bool:
         """Whether other pods than the ledger knows of may forbid this placement."""
         program = pod.class_.program
-        return bool(placed.annotations) or (program is not None and bool(self._of(pod.class_, program)))
+        return bool(placed.annotations) or (program is not None and bool(_between(program)))
 
     def fault(self, pod: PodInfo, placed: Placed) -> str:
         """Why a planned pod may not stay; empty: it may, or it is not planned there any more. What is refused is not
@@ -49,7 +46,7 @@ class Rejudging:
             program = pod.class_.compiled(engine.cluster, engine.verdicts)
         except PluginError as error:
             return str(error)
-        if not placed.annotations and not self._of(pod.class_, program):
+        if not placed.annotations and not _between(program):
             return ""
         engine.uncount(uid)
         try:
@@ -64,7 +61,7 @@ class Rejudging:
         engine = self._engine
         program = pod.class_.compiled(engine.cluster, engine.verdicts)
         window = Window.some(engine.cluster, np.array([row]))
-        for plugin, terms in self._of(pod.class_, program):
+        for plugin, terms in _between(program):
             try:
                 if plugin.filter_locality == "cluster":
                     plugin.filter_version(terms)  # its books are brought up to date
@@ -81,12 +78,12 @@ class Rejudging:
         same = given.annotations == placed.annotations and given.slots == placed.slots
         return "" if same else "what it was given is another's"
 
-    def _of(self, class_: SchedulingClass, program: Program) -> Steps:
-        found = self._steps.get(class_)
-        if found is None or found[0] is not program:
-            steps = tuple(step for step in program.steps if step[0].between_pods)
-            found = self._steps[class_] = (program, steps)
-        return found[1]
+
+def _between(program: Program) -> tuple[FilterStep, ...]:
+    """The filters of a program whose rules are about other pods."""
+    if program.between is None:
+        program.between = tuple([step for step in program.steps if step[0].between_pods])
+    return program.between
 
 
 def repels(pod: PodInfo) -> bool:

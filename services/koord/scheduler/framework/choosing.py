@@ -12,11 +12,20 @@ from koord.scheduler.framework.subjects import AssignedPod, Locality, PodRef, Re
 
 
 class PreEnqueuePlugin(Plugin):
-    """May hold a pod back before it enters the queue ("gated"): no event, no condition, no backoff."""
+    """May hold a pod back before it enters the queue ("gated"): no event, no condition, no backoff.
+
+    ``holding``: whether it holds back any pod at all now. A plugin that knows that keeps it; else it is always asked.
+    """
+
+    holding: bool = True
 
     @abc.abstractmethod
     def pre_enqueue(self, pod: PodRef) -> str | None:
         """Why the pod must wait, or None. Asked again on the pod's own updates and on the plugin's events."""
+
+    def may_hold(self, template: Template) -> bool:
+        """Whether it may ever hold back a pod of the class. False: it is not asked about them. Asked once per class."""
+        return True
 
 
 class TransformPlugin(Plugin):

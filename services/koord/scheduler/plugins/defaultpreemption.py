@@ -38,6 +38,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, WatchPlugin):
         self._budgets = Budgets()
         self._search: tuple[Engine, Search] | None = None
         self._begun: set[str] = set()
+        self.holding = False
 
     def watches(self) -> tuple[Watch, ...]:
         """Disruption budgets."""
@@ -60,10 +61,12 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, WatchPlugin):
     def begun(self, uid: str) -> None:
         """Hold the pod back."""
         self._begun.add(uid)
+        self.holding = True
 
     def finished(self, uid: str) -> None:
         """Do so no longer."""
         self._begun.discard(uid)
+        self.holding = bool(self._begun)
 
     def post_filter(self, pod: PodInfo, engine: Engine, diagnosis: Diagnosis) -> Preempt | StandBy | str | None:
         """The cheapest victims, or why there are none."""

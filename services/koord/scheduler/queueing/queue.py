@@ -41,6 +41,7 @@ class SchedulingQueue:
         self._events_of = events_of
         self._hints = hints
         self.settings = settings or QueueSettings()
+        self._sub_priority = self.settings.sub_priority
         self.units: dict[str, Unit] = {}
         self.mine: Callable[[Unit], bool] = lambda unit: True
         """Whether a unit is for this replica to try; after a change of mind call :meth:`reassign`."""
@@ -264,7 +265,9 @@ class SchedulingQueue:
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _order(self, unit: Unit) -> Order:
-        return unit.rank(sub_priority=self.settings.sub_priority), unit.timestamp
+        if self._sub_priority:
+            return unit.rank(sub_priority=True), unit.timestamp
+        return (-unit.priority, 0), unit.timestamp
 
     def _next(self) -> int:
         self._tickets += 1

@@ -80,6 +80,9 @@ class Unit:
     @property
     def priority(self) -> int:
         """Of the most important pod."""
+        if len(self.pods) == 1:
+            for pod in self.pods.values():
+                return pod.priority
         return max((pod.priority for pod in self.pods.values()), default=0)
 
     @property

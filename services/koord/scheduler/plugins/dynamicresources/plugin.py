@@ -114,6 +114,10 @@ class DynamicResources(
 
     # Queue ----------------------------------------------------------------------------------------------------------
 
+    def may_hold(self, template: Template) -> bool:
+        """Only pods with claims."""
+        return bool(template.spec.resource_claims)
+
     def pre_enqueue(self, pod: PodRef) -> str | None:
         """A claim of the pod that is not there, goes, or is another pod's."""
         if not pod.claims:
