@@ -61,6 +61,7 @@ def test_what_a_file_comes_to(config: Path, capsys: pytest.CaptureFixture[str]) 
     assert "  permit     -" in lines
     assert next(line for line in lines if line.startswith("  score ")).split()[1:3] == ["NodeAffinity", "7,"]
     assert "no effect: parallelism" in lines
+    assert "needs the setting scheduler_names: [default-scheduler]" in lines
     assert lines[-1].startswith("warning: profiles[0].plugins.filter.enabled[0]: BatchResourceFit has no effect")
 
 
@@ -72,6 +73,7 @@ def test_as_json(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert profile["schedulerName"] == "default-scheduler"
     assert profile["plugins"]["score"][0] == {"name": "NodeAffinity", "weight": 7}
     assert profile["plugins"]["bind"] == [{"name": "DefaultBinder"}]
+    assert found["settings"] == {"scheduler_names": ["default-scheduler"]}
     assert found["ignored"] == ["parallelism"]
     assert len(found["warnings"]) == 1
 
@@ -84,6 +86,7 @@ def test_what_is_wrong_is_named_by_path(config: Path, capsys: pytest.CaptureFixt
     code, out, err = checked(config, capsys)
     assert (code, out) == (2, "")
     assert err.startswith(f"error: {config}: profiles[0].plugin: unknown field; known: ")
+    assert "; parallelism: Invalid value: 0: should be an integer value greater than zero" in err
     del content["profiles"][0]["plugin"]
     config.write_text(yaml.safe_dump(content))
     code, _, err = checked(config, capsys)
@@ -110,6 +113,9 @@ def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     code, _, err = checked(tmp_path / "none.yaml", capsys)
     assert code == 2
     assert err == f"error: {tmp_path}/none.yaml: No such file or directory\n"
+    (tmp_path / "none.yaml").write_bytes(b"kind: \xc9")
+    code, _, err = checked(tmp_path / "none.yaml", capsys)
+    assert (code, err) == (2, f"error: {tmp_path}/none.yaml: is not text in UTF-8\n")
 
 
 def test_thresholds_that_differ_from_those_of_the_agents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

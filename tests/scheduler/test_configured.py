@@ -166,7 +166,8 @@ def test_the_charts_file_works_as_it_is(tmp_path: Path) -> None:
     path.write_text(shipped_text(), encoding="utf-8")
     made = built(str(path))
     absent = [note.split('"')[1] for note in made.notes if "is not there yet" in note]
-    assert absent == ["Reservation", "DeviceShare"]
+    assert absent == ["Reservation", "DeviceShare", "Coscheduling", "ElasticQuota"]
+    assert any("no pod of this profile preempts" in note for note in made.notes)
     assert {"LoadAwareScheduling", "NodeNUMAResource"} <= {plugin.name for plugin in made.usual.filters}
 
 

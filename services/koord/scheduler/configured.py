@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from koord.scheduler.config.errors import ConfigError, Problem
+from koord.scheduler.config.errors import ConfigError, Problem, unreadable
 from koord.scheduler.config.extenders import ExtenderConfig
 from koord.scheduler.config.jobargs import CoschedulingArgs, ElasticQuotaArgs
 from koord.scheduler.config.model import A, SchedulerConfiguration
@@ -69,8 +69,7 @@ def profiles_of(settings: SchedulerSettings, scheduler_names: Sequence[str]) -> 
     try:
         text = Path(source).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError([Problem("", f"scheduler.config: {source}: {reason}")]) from error
+        raise ConfigError([Problem("", f"scheduler.config: {source}: {unreadable(error)}")]) from error
     found = read(text, third_party_points(), source=source)
     names = [profile.scheduler_name for profile in found.profiles]
     if set(names) != set(scheduler_names):

@@ -125,4 +125,16 @@ def test_what_is_not_built_is_named() -> None:
         'profiles[0].plugins: plugin "DynamicResources" is not there yet in koord: left out '
         "(at preEnqueue, preFilter, filter, postFilter, score, reserve, preBind)",
     ]
-    assert left_out(shipped(), set(KINDS)) == ()
+
+
+def test_preemption_that_is_asked_for_and_not_there_is_named() -> None:
+    at = "profiles[0].plugins.postFilter: "
+    quota = (
+        f'{at}plugin "ElasticQuota" is not there yet in koord at this point: nobody is preempted for room in a quota'
+    )
+    assert [str(problem) for problem in left_out(shipped(), set(KINDS))] == [
+        f'{at}plugin "Coscheduling" is not there yet in koord at this point: gangs preempt nobody',
+        quota,
+        f"{at}no pod of this profile preempts; list DefaultPreemption for pods that are in no gang",
+    ]
+    assert [str(problem) for problem in left_out(shipped(job_preemption=False), set(KINDS))] == [quota]

@@ -40,7 +40,7 @@ def test_the_charts_command_line_is_taken() -> None:
     assert found.flags["config"] == "/config/koord-scheduler.config"
     assert found.warnings == (
         "--authentication-skip-lookup: has no effect: koord serves plain HTTP; who needs more puts a proxy before it",
-        "-v: has no effect: setting log.level",
+        "-v: has no effect: koord has the setting log.level",
         "--enable-network-topology-manager: has no effect: not there yet; the chart sets it",
     )
 

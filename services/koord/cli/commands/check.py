@@ -11,6 +11,7 @@ from rich.markup import escape
 from koord.cli import options
 from koord.cli.errors import UsageProblem
 from koord.cli.output import print_json
+from koord.runtime.settings import SCHEDULER_NAMES
 
 if TYPE_CHECKING:
     from koord.scheduler.config.extenders import ExtenderConfig
@@ -66,10 +67,12 @@ def scheduler_config(
 
 
 def _text(file: Path) -> str:
+    from koord.scheduler.config.errors import unreadable
+
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageProblem(f"{file}: {getattr(error, 'strerror', None) or error}") from error
+        raise UsageProblem(f"{file}: {unreadable(error)}") from error
 
 
 def _disagreements(found: "SchedulerConfiguration", slo_config: Path) -> tuple[str, ...]:
@@ -112,6 +115,8 @@ def scheduler_flags(
     console = Console(highlight=False)
     if found.settings:
         console.print(escape(yaml.safe_dump(dict(found.settings), sort_keys=False).rstrip()), soft_wrap=True)
+    else:
+        console.print("no settings are needed")
     for warning in found.warnings:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
 
@@ -128,6 +133,7 @@ def _plain(found: "SchedulerConfiguration") -> dict[str, object]:
             }
             for profile in found.profiles
         ],
+        "settings": _settings(found),
         "extenders": [
             {"urlPrefix": extender.url_prefix, "verbs": _verbs(extender), "managedResources": list(extender.managed)}
             for extender in found.extenders
@@ -135,6 +141,12 @@ def _plain(found: "SchedulerConfiguration") -> dict[str, object]:
         "ignored": list(found.ignored),
         "warnings": list(found.warnings),
     }
+
+
+def _settings(found: "SchedulerConfiguration") -> dict[str, list[str]]:
+    """What else has to be set for the file to be taken: whose pods koord places, unless they are those by default."""
+    names = [profile.scheduler_name for profile in found.profiles]
+    return {} if set(names) == set(SCHEDULER_NAMES) else {"scheduler_names": names}
 
 
 def _verbs(extender: "ExtenderConfig") -> dict[str, str]:
@@ -159,6 +171,9 @@ def _print(found: "SchedulerConfiguration") -> None:
         whose = f" for pods that ask for {', '.join(extender.managed)}" if extender.managed else ""
         verbs = ", ".join(f"{step} {verb}" for step, verb in _verbs(extender).items())
         console.print(f"extender {escape(extender.url_prefix)}: {escape(verbs) or '-'}{escape(whose)}", soft_wrap=True)
+    for key, needed in _settings(found).items():
+        named = escape(f"[{', '.join(needed)}]")
+        console.print(f"needs the setting {key}: {named}", soft_wrap=True)
     if found.ignored:
         console.print(f"no effect: {escape(', '.join(found.ignored))}", soft_wrap=True)
     for warning in found.warnings:

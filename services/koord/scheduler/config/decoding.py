@@ -55,6 +55,12 @@ class Decoder:
         found = self._struct(type_, value, path)
         return found if isinstance(found, type_) and len(self.problems) == before else None
 
+    def what_can_be(self, type_: type[T], value: Mapping[str, Any]) -> T:
+        """A struct whose fields all have defaults: fields that are wrong are as if they were not given."""
+        found = self._struct(type_, value, "")
+        assert isinstance(found, type_), type_
+        return found
+
     def _struct(self, type_: Any, value: object, path: str) -> object:
         if not isinstance(value, Mapping):
             return self._wrong(path, value, "must be a mapping")

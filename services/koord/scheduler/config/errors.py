@@ -27,6 +27,13 @@ class ConfigError(ValueError):
         super().__init__(where + "; ".join(str(problem) for problem in self.problems))
 
 
+def unreadable(error: OSError | UnicodeDecodeError) -> str:
+    """Why a file could not be read, in words."""
+    if isinstance(error, UnicodeDecodeError):
+        return "is not text in UTF-8"
+    return error.strerror or str(error)
+
+
 def invalid(path: str, value: object, rule: str) -> Problem:
     """``path: Invalid value: VALUE: rule``."""
     return Problem(path, f"Invalid value: {shown(value)}: {rule}")

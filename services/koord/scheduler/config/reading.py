@@ -1,6 +1,6 @@
 """A ``KubeSchedulerConfiguration`` text to a configuration: read, merge, complete, check; all that is wrong at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -89,9 +89,7 @@ class _Reader:
             self._warnings.append(Problem(field, "has no effect: koord serves where its own setting http says"))
         content = {key: value for key, value in content.items() if key not in old}
         decoder = Decoder()
-        document = decoder.struct(Document, content, "")
-        if document is None:
-            raise ConfigError(decoder.problems, self._source)
+        document = decoder.what_can_be(Document, content)
         given = document.profiles or (Profile(),)
         if len(given) == 1 and given[0].scheduler_name is None:
             given = (msgspec.structs.replace(given[0], scheduler_name=DEFAULT_SCHEDULER),)
@@ -99,7 +97,10 @@ class _Reader:
         self._problems += check_document(document, leader)
         self._warnings += idle(document.extenders)
         profiles = tuple(self._profile(profile, f"profiles[{index}]") for index, profile in enumerate(given))
-        self._check_profiles(profiles)
+        if decoder.problems:  # what a field that could not be decoded would have said is not known
+            self._problems = [*decoder.problems, *_apart(self._problems, decoder.problems)]
+        else:
+            self._check_profiles(profiles)
         if self._problems:
             raise ConfigError(dict.fromkeys(self._problems), self._source)
         ignored = [
@@ -172,6 +173,13 @@ class _Reader:
                 self._problems.append(
                     invalid(f"{path}.pluginConfig.args", shown, "queueSort must be the same for all profiles")
                 )
+
+
+def _apart(problems: Iterable[Problem], others: Sequence[Problem]) -> Iterator[Problem]:
+    """Those that are about neither a field of ``others`` nor one above or below it."""
+    for problem in problems:
+        if not any(problem.path.startswith(other.path) or other.path.startswith(problem.path) for other in others):
+            yield problem
 
 
 def _leader_election(document: Document) -> LeaderElection:

@@ -4,7 +4,7 @@ Upstream's in the order and with the weights of its default ``multiPoint`` (spec
 (section 2.1). That a name is here does not say that koord has the plugin built: see :func:`left_out`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -19,7 +19,7 @@ from koord.scheduler.config.koordinatorargs import (
     ScarceResourceAvoidanceArgs,
     SchedulingHintArgs,
 )
-from koord.scheduler.config.model import POINTS, Point, SchedulerConfiguration
+from koord.scheduler.config.model import POINTS, Point, ProfileConfig, SchedulerConfiguration
 from koord.scheduler.config.upstreamargs import (
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
@@ -100,9 +100,16 @@ REMOVED = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 """Plugins that v1 does not know any more."""
 
 
+_NO_POST_FILTER: Mapping[str, str] = {
+    "Coscheduling": "gangs preempt nobody",
+    "ElasticQuota": "nobody is preempted for room in a quota",
+}
+"""Plugins that are there, but not at postFilter yet, and what that means."""
+
+
 def left_out(configuration: SchedulerConfiguration, built: Collection[str]) -> tuple[Problem, ...]:
     """What to warn of: plugins of kube-scheduler and Koordinator that are not in ``built``. A file that works with
-    those works here, too; what they do is not done."""
+    those works here, too; what they do is not done. So with what plugins that are there do not do yet."""
     problems = []
     for index, profile in enumerate(configuration.profiles):
         for name in profile.plugins:
@@ -110,4 +117,18 @@ def left_out(configuration: SchedulerConfiguration, built: Collection[str]) -> t
                 at = ", ".join(point for point in POINTS if name in profile.at(point))
                 text = f'plugin "{name}" is not there yet in koord: left out (at {at})'
                 problems.append(Problem(f"profiles[{index}].plugins", text))
+        problems += _preempting(profile, f"profiles[{index}].plugins.postFilter")
     return tuple(problems)
+
+
+def _preempting(profile: ProfileConfig, path: str) -> Iterator[Problem]:
+    """Preemption that a profile asks for and does not get; worst where nothing else at the point preempts."""
+    listed = profile.at("postFilter")
+    absent = []
+    for name, meaning in _NO_POST_FILTER.items():
+        args = profile.args.get(name)
+        if name in listed and not (isinstance(args, CoschedulingArgs) and not args.enable_preemption):
+            absent.append(name)
+            yield Problem(path, f'plugin "{name}" is not there yet in koord at this point: {meaning}')
+    if absent and "DefaultPreemption" not in listed:
+        yield Problem(path, "no pod of this profile preempts; list DefaultPreemption for pods that are in no gang")

@@ -34,7 +34,7 @@ GATES: tuple[Gate, ...] = (
     Gate("LazyReservationRestore", False, "moot", "a way to save time in the original"),
     Gate("OmitNodeLabelsForReservation", False, "absent", "there are no reservations yet"),
     Gate("SkipReservationFitsNode", False, "absent", "there are no reservations yet"),
-    Gate("DevicePluginAdaption", False, "absent", "there are no devices yet"),
+    Gate("DevicePluginAdaption", False, "absent", "DeviceShare is not there yet"),
     Gate("CleanExpiredReservationAllocated", False, "absent", "there are no reservations yet"),
     Gate("DynamicSchedulerCheck", True, "moot", "a Binding's preconditions make the API server check"),
     Gate("CrossSchedulerNomination", False, "moot", "room that others' pods are nominated to is kept, always"),
