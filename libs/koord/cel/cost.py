@@ -138,6 +138,9 @@ class Estimate:
         bound = [(accumulator, Variable((), self._known(start)))]
         bound += [(first, keys), (second, items)] if second else [(first, single)]
         self._bind(range_, [variable for _, variable in bound[1:]])
+        binds = range_.kind == LIST and not range_.args  # `cel.bind`: no loop, its accumulator is a variable
+        if binds:
+            self._carry(start, bound[0][1])
         for name, variable in bound:
             self._variables.setdefault(name, []).append(variable)
         body = self.cost(condition) + self.cost(step)
@@ -147,7 +150,12 @@ class Estimate:
         self._variables[accumulator].pop()
         count = self._size(range_)
         total += min(MOST, count * body)
-        if start.kind in (LIST, MAP):
+        if binds:
+            if (size := self._known(result)) is not None:
+                self._sizes[node.id] = size
+            if (inner := self._entries.get(result.id)) is not None:
+                self._entries[node.id] = inner
+        elif start.kind in (LIST, MAP):
             self._sizes[node.id] = count
             if (inner := self._entries.get(step.id)) is not None:
                 self._entries[node.id] = inner
@@ -157,6 +165,9 @@ class Estimate:
 
     def _bind(self, range_: Node, variables: list[Variable]) -> None:
         """Note what the variables of a loop over `range_` hold."""
+
+    def _carry(self, start: Node, variable: Variable) -> None:
+        """Note what a variable holds that is bound to the value of `start`."""
 
     def _call(self, node: Node) -> int:
         costs = [self.cost(argument) for argument in node.args]

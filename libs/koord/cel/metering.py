@@ -151,6 +151,9 @@ class _Meter(Estimate):
             if variable.path[-1:] == ("@keys",):
                 variable.weight = self._values.longest
 
+    def _carry(self, start: Node, variable: Variable) -> None:
+        variable.weight = self._weight(start)
+
     def _weigh(self, node: Node) -> int:
         if node.kind == CONSTANT:
             return 1 + (len(node.value) // 10 if isinstance(node.value, str | bytes) else 0)
@@ -166,7 +169,9 @@ class _Meter(Estimate):
             self._heaviest[node.id] = max((self._weight(argument) for argument in node.args), default=0)
             return 1 + sum(self._weight(argument) for argument in node.args)
         if node.kind == LOOP:
-            range_, start, _, step, _ = node.args
+            range_, start, _, step, result = node.args
+            if range_.kind == LIST and not range_.args:
+                return self._weight(result)
             self._heaviest[node.id] = self._heaviest.get(step.id, self._weight(step))
             return self._weight(start) + self._size(range_) * self._weight(step)
         return self._made(node)

@@ -68,6 +68,31 @@ def test_failures(text: str, why: str) -> None:
             selectors.of(text).matches(one(**FULL))
 
 
+def _bound(times: int, first: str, last: str) -> str:
+    """Variables of which each is four times as long as the one before."""
+    inner = "".join(f"cel.bind(v{n + 1}, v{n} + v{n} + v{n} + v{n}, " for n in range(times))
+    return f"cel.bind(v0, {first}, {inner}v{times}.{last}{')' * (times + 1)}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"{}".replace("a", "{}").replace("b", "{}").size() > 0'.format("a" * 3000, "b" * 3000, "c" * 3000),
+        _bound(13, '"aaaaaaaaaaaaaaaa"', "size() > 0"),
+        _bound(13, "[1, 2, 3, 4]", "size() > 0"),
+        "lists.range(100000000).size() > 0",
+    ],
+)
+def test_what_may_take_the_scheduler_down_is_not_run(text: str) -> None:
+    with pytest.raises(DemandError, match="CEL runtime error: operation cancelled: actual cost limit exceeded"):
+        Selector(text).matches(one(**FULL))
+
+
+def test_variables_that_are_bound_cost_little() -> None:
+    assert Selector(_bound(3, '"ab"', "size() == 128")).matches(one(**FULL))
+    assert Selector(f"cel.bind(own, {OWN}, own.model == 'large' && own.index == 3)").matches(one(**FULL))
+
+
 def test_amounts_and_versions_that_are_none() -> None:
     odd = one(version={"version": "one"}, model="large")
     with pytest.raises(DemandError, match=f"attribute {DRIVER}/version: "):

@@ -4,7 +4,8 @@
 ``device.allowMultipleAllocations``, with Kubernetes' functions. A domain that a device has nothing of is an empty map
 to an expression, as with Kubernetes; a name that it does not have is an error.
 
-The evaluator is Google's and costs 16 MiB; it is loaded with the first selector.
+The evaluator is Google's and costs 16 MiB; it is loaded with the first selector. It has no meter, and whoever may make
+a claim may write an expression: what one may cost at most is worked out before it is run (``koord.cel.metering``).
 """
 
 import re
@@ -13,6 +14,9 @@ from collections.abc import Hashable
 from functools import cache
 from typing import Any
 
+from koord.cel.failures import COST_EXCEEDED
+from koord.cel.limits import CALL_LIMIT
+from koord.cel.tree import Tree, read
 from koord.scheduler.dra.demand import DemandError
 from koord.scheduler.dra.devices import Device
 
@@ -40,7 +44,7 @@ class Selector:
 
     def __init__(self, text: str) -> None:
         self._answers: OrderedDict[Hashable, bool | str] = OrderedDict()
-        self._expression, self._reads = _compile(text)
+        self._expression, self._reads, self._dear = _compile(text)
 
     def matches(self, device: Device) -> bool:
         """Whether the expression is true of the device."""
@@ -75,6 +79,11 @@ class Selector:
         from cel_expr_python import cel
 
         shown = _shown(device, self._reads)
+        if self._dear is not None:
+            from koord.cel.metering import metered
+
+            if metered(self._dear, {"device": shown}) > CALL_LIMIT:
+                raise DemandError(f"CEL runtime error: {COST_EXCEEDED}")
         while True:
             try:
                 answer = self._expression.eval(data={"device": shown})
@@ -156,9 +165,10 @@ def _environments() -> tuple[Any, Any]:
     return exact, working
 
 
-def _compile(text: str) -> tuple[Any, tuple[Read, ...] | None]:
-    """The expression, and all that it reads of a device (None: who knows)."""
-    from koord.cel.tree import read
+def _compile(text: str) -> tuple[Any, tuple[Read, ...] | None, Tree | None]:
+    """The expression, all that it reads of a device (None: who knows), and what its cost is worked out from (None: it
+    is sure to be small)."""
+    from koord.cel.metering import is_quick
     from koord.cel.wording import bare, in_kubernetes_words
     from koord.scheduler.dra.reading import reads
 
@@ -170,8 +180,13 @@ def _compile(text: str) -> tuple[Any, tuple[Read, ...] | None]:
         result = checked.return_type().name().lower()
         if result not in ("bool", "dyn", "any"):
             raise DemandError(f"CEL compile error: must evaluate to bool or the unknown type, not {result}")
-        found = reads(read(checked.serialize()).root)
-        return working.compile(text, disable_check=True), None if found is None else tuple(sorted(found))
+        tree = read(checked.serialize())
+        found = reads(tree.root)
+        return (
+            working.compile(text, disable_check=True),
+            None if found is None else tuple(sorted(found)),
+            None if is_quick(tree) else tree,
+        )
     except (RuntimeError, UnicodeEncodeError, TypeError) as error:
         words = in_kubernetes_words(bare(str(error)), text, 0)
         raise DemandError(f"CEL compile error: compilation failed: {words}") from None
