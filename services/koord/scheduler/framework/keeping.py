@@ -35,11 +35,11 @@ class AssignPlugin(Plugin):
         for pod in pods:
             self.assigned(pod)
 
-    def expected(self, pod: AssignedPod) -> None:  # noqa: B027 (most plugins need not know)
+    def expected(self, pod: AssignedPod) -> None:
         """A pod waits for room on ``pod.node`` (it is nominated): until :meth:`unexpected` it is counted there for a
         moment now and then, to see who fits beside it. To override where a class's terms depend on who is there."""
 
-    def unexpected(self, pod: AssignedPod) -> None:  # noqa: B027
+    def unexpected(self, pod: AssignedPod) -> None:
         """It waits no longer; ``pod`` is what was told."""
 
     def reassigned(self, old: AssignedPod, pod: AssignedPod) -> None:

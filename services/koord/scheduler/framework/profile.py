@@ -14,12 +14,10 @@ from koord.scheduler.framework.contract import (
     PreferPlugin,
     PreFilterPlugin,
     RefusedPlugin,
-    RefusedPlugin,
     ReservePlugin,
     ResizePlugin,
     ScorePlugin,
     TickPlugin,
-    TransformPlugin,
     TransformPlugin,
     WatchPlugin,
 )
@@ -91,8 +89,6 @@ class Profile:
         self.watching = tuple(plugin for plugin in self.plugins if isinstance(plugin, WatchPlugin))
         ways_out = [each for each in self.plugins if isinstance(each, PostFilterPlugin)]
         self.post_filters = self._at("postFilter", ways_out)
-        self.transforming = tuple(each for each in self.plugins if isinstance(each, TransformPlugin))
-        self.refused = tuple(each for each in self.plugins if isinstance(each, RefusedPlugin))
         self.transforming = tuple(each for each in self.plugins if isinstance(each, TransformPlugin))
         self.refused = tuple(each for each in self.plugins if isinstance(each, RefusedPlugin))
         self.planner = next((each for each in self.plugins if isinstance(each, PlanPlugin)), None)
