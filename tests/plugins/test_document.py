@@ -28,9 +28,24 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
-@pytest.mark.parametrize("block", [each for each in blocks("python") if "def test_" not in each])
+@pytest.mark.parametrize("block", [each for each in blocks("python")[1:] if "def test_" not in each])
 def test_code_is_the_examples(block: str) -> None:
     assert block in SOURCES
+
+
+def test_the_first_plugin_is_whole() -> None:
+    names: dict[str, Any] = {}
+    exec(blocks("python")[0], names)
+    bench = PluginBench(names["QuietNodes"]({}))
+    for number in range(8):
+        bench.node(f"n{number}", labels={names["LOUD"]: "yes"} if number else {})
+    for _ in range(2):
+        placed = bench.place(bench.pod(annotations={names["QUIET"]: ""}))
+        assert isinstance(placed, Placed)
+        assert placed.node == "n0"
+    check(bench, bench.pod(annotations={names["QUIET"]: ""}))
+    with pytest.raises(ValueError, match="takes no arguments"):
+        names["QuietNodes"]({"loud": 1})
 
 
 def test_the_test_on_the_page_runs() -> None:
