@@ -73,3 +73,15 @@ def test_the_nearest_nodes_come_first(bed: Bed) -> None:
     both = near_misses(bed.engine, bed.pod("hopeless", spec("100", nodeSelector={"zone": "c"})).class_, 99)
     assert len(both) == 10
     assert all(affinity in near.reasons and "Insufficient cpu" in near.reasons for near in both)
+
+
+def test_nodes_where_somebody_may_go_are_nearer_than_those_that_labels_rule_out(bed: Bed) -> None:
+    wants = {
+        "containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}],
+        "nodeSelector": {"zone": "b"},
+    }
+    for number in range(4):
+        assert isinstance(bed.engine.place_one(bed.pod(f"p{number}", wants)), Placed)
+    near = near_misses(bed.engine, bed.pod("late", wants).class_, 5)
+    assert [each.node for each in near[:4]] == ["n1", "n3", "n5", "n7"]
+    assert near[4].reasons == ("node(s) didn't match Pod's node affinity/selector",)

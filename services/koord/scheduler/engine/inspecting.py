@@ -105,7 +105,7 @@ def refusals(engine: Engine, class_: SchedulingClass, most: int, among: Ints | N
 
 def near_misses(engine: Engine, class_: SchedulingClass, count: int) -> list[NearMiss]:
     """The ``count`` nodes that come nearest: refused by the fewest plugins, then short of the least (relative to what
-    the node has), then by name. PluginError: a plugin failed."""
+    the node has), then those that could take it if pods went, then by name. PluginError: a plugin failed."""
     cluster = engine.cluster
     program = class_.compiled(cluster, engine.verdicts)
     rows = _rows(engine, program)
@@ -113,15 +113,20 @@ def near_misses(engine: Engine, class_: SchedulingClass, count: int) -> list[Nea
         return []
     window = Window.some(cluster, rows)
     refusing = np.zeros(len(rows), dtype=np.int64)
+    lasting = np.zeros(len(rows), dtype=np.bool_)
     for plugin, terms in program.steps:
         refusing += ~_passes(plugin, terms, window)
+        for reason in reasons(plugin, terms, window):
+            if not reason.resolvable:
+                lasting |= reason.rows
     vector = class_.template.footprint.vector
     short = np.maximum(vector[FIRST:, None] - cluster.usage[FIRST : len(vector)][:, rows], 0.0)
     short[vector[FIRST:] == 0.0] = 0.0
     room = cluster.allocatable[FIRST : len(vector)][:, rows]
     shortage: Floats = (short / np.maximum(room, 1.0)).sum(axis=0)
     candidates = np.flatnonzero(refusing > 0)
-    order = candidates[np.lexsort((rows[candidates], shortage[candidates], refusing[candidates]))][:count]
+    keys = (rows[candidates], lasting[candidates], shortage[candidates], refusing[candidates])
+    order = candidates[np.lexsort(keys)][:count]
     if not len(order):
         return []
     few = Window.some(cluster, rows[order])
