@@ -41,7 +41,7 @@ async def test_a_claim_under_a_rule_is_told_what_others_placed_before(world: Wor
     assert names(world.s2) == []  # it asks for nobody
     assert await claim(world.s2, "b", sees=True) == "ok"
     first, second = world.s2.placements.take()
-    assert first == Placement(world.s1.incarnation, "a", "n1", "ns", "a")
+    assert first == Placement(world.s1.incarnation, "a", "n1", "ns", "a", repels=False)
     assert second.given == '{"cpus":"0-1"}'
     assert await claim(world.s2, "c", sees=True) == "ok"
     assert names(world.s2) == []  # once, and never one's own
@@ -54,7 +54,8 @@ async def test_of_two_claims_the_later_one_is_told(world: World) -> None:
     await followers(world)
     assert await claim(world.s1, "web", repels=True, sees=True) == "ok"
     assert await claim(world.s2, "plain") == "ok"
-    assert names(world.s2) == ["web"]  # who keeps others off is told to all
+    [told] = world.s2.placements.take()  # who keeps others off is told to all
+    assert (told.name, told.repels) == ("web", True)
     assert names(world.s1) == []
     assert await claim(world.s1, "web2", repels=True, sees=True) == "ok"
     assert names(world.s1) == ["plain"]

@@ -6,16 +6,18 @@ The gateway executes nothing until everything is claimed, so neither sees in the
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
+import pytest
 
 from koord.accounting.takes import Take
 from koord.contracts.decisions import Bind
 from koord.kube.resources import NODE_RESOURCE_TOPOLOGIES
 from koord.ledger.client import Ledger
-from koord.ledger.model import ClaimRequest, Member, Release
+from koord.ledger.model import ClaimAnswer, ClaimRequest, Member, Release
+from koord.scheduler import metrics
 from koord.scheduler.plugins.topologyspread.constraints import HOSTNAME, ZONE
 from koord.scheduler.queueing.queue import QueueSettings, Unit
 from koord.scheduler.service import SchedulerService
@@ -258,3 +260,54 @@ async def test_the_ledger_is_lost_while_both_place(nats_url: str, redis_url: str
         await until(lambda: len(pair.world.bound) == 8, "all bound")
         on = Counter(pair.world.bound.values())
         assert all(on[pair.world.node_of(f"apart{number}") or ""] == 1 for number in range(4)), on
+
+
+async def test_what_the_api_shows_before_the_answer_comes(
+    nats_url: str, redis_url: str, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planned before the other one's pod was anywhere, claimed when it is bound and seen: it is judged all the same."""
+    async with blind(nats_url, redis_url, cluster, 1) as pair:
+        pair.divide(lambda name: name == "early")
+        pair.go.set()
+        rounds, sent, seen = pair.two._driver.rounds, asyncio.Event(), asyncio.Event()
+        claim = rounds._ledger.claim
+
+        async def held(requests: Sequence[ClaimRequest]) -> list[ClaimAnswer]:
+            sent.set()
+            await seen.wait()
+            return await claim(requests)
+
+        monkeypatch.setattr(rounds._ledger, "claim", held)
+        await pair.world.pod("late", labels=WEB, affinity=apart())
+        await asyncio.wait_for(sent.wait(), 60)
+        uid = await pair.world.pod("early", labels=WEB, affinity=apart())
+        await until(lambda: pair.world.node_of("early") == "n0", "the other one's is bound")
+        await until(lambda: pair.two._engine.counted(uid) is not None, "it is seen")
+        seen.set()
+        await until(lambda: pair.world.told("late"), "there is no node for it")
+        assert pair.world.node_of("late") is None
+
+
+async def test_one_that_has_no_rule_waits_for_a_pod_that_may_keep_it_off(
+    nats_url: str, redis_url: str, cluster: str
+) -> None:
+    """A pod that repels was placed and the API does not show it yet: what it may forbid is not bound meanwhile."""
+    async with (
+        outside(nats_url, redis_url, cluster) as world,
+        await Ledger.connect(redis_url, cluster, "another") as another,
+    ):
+        await world.node("n0", labels={HOSTNAME: "n0"})
+        await world.listed()
+        async with scheduler(nats_url, redis_url, cluster, FAST) as one:
+            await another.status()
+            member = Member("unseen", "default", "unseen", "n0", (Take("node/n0", {"cpu": 1000}),))
+            [answer] = await another.claim([ClaimRequest("another-1", (member,), repels=True)])
+            assert answer.status == "ok"
+            withdrawn = metrics.withdrawn._value
+            before = withdrawn.get()
+            await world.pod("ours", labels=WEB)
+            await until(lambda: one._rivals.missing, "told of theirs")
+            await until(lambda: withdrawn.get() > before or world.bound, "judged")
+            assert not world.bound
+            await another.release([Release("another-1", answer.token)])
+            await until(lambda: world.node_of("ours") == "n0", "theirs counts no longer")

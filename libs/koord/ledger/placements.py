@@ -17,7 +17,8 @@ _SKIPPED = -2
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
-    """A pod that ``owner``'s claim put on ``node``; ``given``: the annotations it got there, as JSON or empty."""
+    """A pod that ``owner``'s claim put on ``node``; ``given``: the annotations it got there, as JSON or empty.
+    ``repels``: it may keep off pods that have no rule themselves."""
 
     owner: str
     uid: str
@@ -25,6 +26,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     name: str
     given: str = ""
+    repels: bool = True
 
 
 class Placements:
@@ -49,8 +51,8 @@ class Placements:
         """``row`` is what the ledger answered to ``since``. Answers may come in any order; some lines twice."""
         count, lines, repelled, repelling = row
         if since[0] != _SKIPPED:
-            self._all = self._add(lines, self._all, int(count))
-        self._repelling = self._add(repelling, self._repelling, int(repelled))
+            self._all = self._add(lines, self._all, int(count), repels=False)
+        self._repelling = self._add(repelling, self._repelling, int(repelled), repels=True)
 
     def take(self) -> list[Placement]:
         """What was told since the last time, once per pod, as placed last."""
@@ -59,7 +61,7 @@ class Placements:
         news, self._news = list(self._news.values()), {}
         return news
 
-    def _add(self, lines: list[str] | bool | dict[str, str], known: int, count: int) -> int:
+    def _add(self, lines: list[str] | bool | dict[str, str], known: int, count: int, *, repels: bool) -> int:
         """What is known now."""
         if lines is False:
             self.lost = True
@@ -68,5 +70,7 @@ class Placements:
         for line in lines if isinstance(lines, list) else ():
             owner, uid, node, key, given = line.split("\n", 4)
             namespace, _, name = key.partition("/")
-            self._news[uid] = Placement(owner, uid, node, namespace, name, given)
+            before = self._news.get(uid)
+            keeps_off = repels or (before is not None and before.repels)
+            self._news[uid] = Placement(owner, uid, node, namespace, name, given, keeps_off)
         return max(known, count)

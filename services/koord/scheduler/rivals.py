@@ -55,7 +55,7 @@ class Rivals:
         self._following = False
         self._interested = self._asked = float("-inf")
         self.came = 0
-        """How many were counted since the start: whoever planned at another number has not seen all of them."""
+        """How many came to light since the start: whoever planned at another number has not seen all of them."""
 
     # Learning -------------------------------------------------------------------------------------------------------
 
@@ -85,6 +85,11 @@ class Rivals:
     def missing(self) -> bool:
         """Whether pods were placed that the API has yet to show."""
         return bool(self._strange)
+
+    @property
+    def missing_repels(self) -> bool:
+        """Whether any of those may keep off pods that have no rule themselves."""
+        return any(placement.repels for placement, _ in self._strange.values())
 
     @property
     def lost(self) -> bool:
@@ -149,6 +154,8 @@ class Rivals:
             self._strange.pop(uid, None)
             if engine.assumed(uid):
                 self._counted[uid] = placement
+            else:
+                self.came += 1  # it may be there only since our claim was planned
             return
         view = self._view(f"{placement.namespace}/{placement.name}")
         if view is None or view.uid != uid:
@@ -182,7 +189,8 @@ class Rivals:
     def settled(self, uid: str) -> None:
         """The API shows the pod on a node, or it is gone: the world counts it, or not."""
         self._counted.pop(uid, None)
-        self._strange.pop(uid, None)
+        if self._strange.pop(uid, None) is not None:
+            self.came += 1  # claims that wait for it were planned without it
 
     def restore(self, uids: Iterable[str]) -> None:
         """We gave up plans for pods that others place: theirs count again."""

@@ -81,7 +81,8 @@ class Withdrawing:
         releases: list[Release] = []
         uids: list[str] = []
         for plan, request, answer in accepted:
-            text = "" if known or not (request.sees or rivals.lost) else UNKNOWN
+            unknown = not known and (request.sees or rivals.lost or rivals.missing_repels)
+            text = UNKNOWN if unknown else ""
             for pod, placed in plan.members:
                 text = text or self._rejudging.fault(pod, placed)
             if text:
