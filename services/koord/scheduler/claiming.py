@@ -196,6 +196,8 @@ def _marked(members: list[BindMember], gang: str) -> list[BindMember]:
 
 def _trace_of(own: str, flight: TraceContext) -> str:
     """A member's traceparent: under the claim's span if it is of the same trace, else its own."""
+    if not own:
+        return flight.traceparent
     context = TraceContext.parse(own)
     if context is None or context.trace_id == flight.trace_id:
         return flight.traceparent

@@ -8,5 +8,5 @@ from koord.telemetry.spans import Spans
 
 def trace_of(pod: PodRef, spans: Spans) -> TraceContext:
     """The parent of a pod's spans: its own trace, or a new one."""
-    text = pod.annotations.get(TRACEPARENT) if pod.annotations else None
-    return TraceContext.parse(text) or spans.pod_root()
+    context = TraceContext.parse(pod.annotations.get(TRACEPARENT)) if pod.annotations else None
+    return context if context is not None else spans.pod_root()

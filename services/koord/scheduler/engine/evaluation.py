@@ -24,6 +24,7 @@ from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import PluginError
 
 INFEASIBLE = -1
+_FEW = 64
 
 
 class Evaluation:
@@ -205,7 +206,7 @@ class Evaluation:
         try:
             for plugin, terms in self._usage_filters:
                 name = plugin.name
-                begun = timing.begun()
+                begun = timing.begun() if timing.on else 0.0
                 ok &= plugin.filter(terms, window)
                 if begun:
                     timing.took(name, "Filter", begun)
@@ -215,7 +216,7 @@ class Evaluation:
         try:
             for step in self._plain:
                 name = step.plugin.name
-                begun = timing.begun()
+                begun = timing.begun() if timing.on else 0.0
                 score = step.plugin.score(step.terms, window) if step.kept is None else step.kept.raw[rows]
                 if begun and step.kept is None:
                     timing.took(name, "Score", begun)
@@ -324,6 +325,6 @@ def ranking_keys(cluster: Cluster, rows: slice | Ints, ok: Bools, total: Floats)
     keys: Ints = total.astype(np.int64)
     keys <<= TIE_BITS
     keys |= cluster.tie[rows]
-    if not ok.all():
+    if len(ok) <= _FEW or not ok.all():  # of few rows it takes as long to look
         keys[~ok] = INFEASIBLE
     return keys

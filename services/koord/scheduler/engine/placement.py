@@ -210,7 +210,7 @@ class Engine(Books):
         """What PreFilter plugins have against a class as a whole, if they do. PluginError: one raised."""
         timing = self.cluster.timing
         for plugin, terms in program.prefilters:
-            begun = timing.begun()
+            begun = timing.begun() if timing.on else 0.0
             try:
                 text = plugin.prefilter(terms)
             except Exception as error:
