@@ -194,6 +194,7 @@ def test_requests_that_nobody_knows() -> None:
         ({"name": "r"}, "request r: unknown request type"),
         (request("r", ""), "request r: unsupported request type"),
         (request("r", allocationMode="Most"), "request r: unsupported count mode Most"),
+        (request("r", count=-1), "request r: count -1 is not positive"),
         (request("r", selectors=[{"js": "x"}]), "request r: selector #0: CEL expression empty"),
     ):
         with pytest.raises(DemandError, match=text):

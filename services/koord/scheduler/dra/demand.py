@@ -101,6 +101,8 @@ def _ask(request: ExactRequest, name: str) -> Ask:
     if request.allocation_mode not in (EXACT_COUNT, ALL):
         raise DemandError(f"request {name}: unsupported count mode {request.allocation_mode}")
     every = request.allocation_mode == ALL
+    if not every and request.count < 1:
+        raise DemandError(f"request {name}: count {request.count} is not positive")
     return Ask(
         name,
         request.device_class_name,
