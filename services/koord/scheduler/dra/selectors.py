@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any
 
 from koord.cel.failures import COST_EXCEEDED
-from koord.cel.limits import CALL_LIMIT
 from koord.cel.tree import Tree, read
 from koord.scheduler.dra.demand import DemandError
 from koord.scheduler.dra.devices import Device
@@ -26,6 +25,8 @@ Read = tuple[str, str, str]
 MOST_EXPRESSIONS = 1024
 MOST_ANSWERS = 65_536
 LONGEST = 10 * 1024
+MOST_COST = 200_000
+"""Units of 50 ns that an expression may cost for one device; a slice of up to 128 is looked at without a rest."""
 _EXTENSIONS = """extensions:
   - name: strings
     version: 2
@@ -82,7 +83,7 @@ class Selector:
         if self._dear is not None:
             from koord.cel.metering import metered
 
-            if metered(self._dear, {"device": shown}) > CALL_LIMIT:
+            if metered(self._dear, {"device": shown}) > MOST_COST:
                 raise DemandError(f"CEL runtime error: {COST_EXCEEDED}")
         while True:
             try:
