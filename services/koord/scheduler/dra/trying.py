@@ -16,7 +16,7 @@ from koord.scheduler.dra.book import DeviceBook
 from koord.scheduler.dra.demand import Demand
 
 CANNOT = "cannot allocate all claims"
-SLICE_S = 0.1
+SLICE_S = 0.05
 """How long views are tried at a time, and how long the rest is at least, whosever views it is the turn of next."""
 FEW = 4
 KEEP = 64
