@@ -167,6 +167,16 @@ def test_plugins_that_cannot_be_asked_or_helped() -> None:
     assert seated(Stubborn(3))[1] == f"preemption: 0/2 nodes are available: 2 {HELPLESS}."
 
 
+def test_what_prefilter_refused_is_asked_anew_when_nothing_but_its_answer_changed() -> None:
+    plugin = Untried(3)
+    bed, found = seated(plugin)
+    assert found == f"preemption: 0/2 nodes are available: 2 {NO_VICTIMS}."
+    search, pod = Search(bed.engine, Budgets()), bed.pod("big", requests("9", priority=9))
+    assert search.find(pod) == f"preemption: 0/2 nodes are available: 2 {NO_VICTIMS}."
+    plugin.most = 4
+    assert search.find(pod) == f"preemption: 0/2 nodes are available: 2 {HELPLESS}."
+
+
 # While victims are told -----------------------------------------------------------------------------------------------
 
 

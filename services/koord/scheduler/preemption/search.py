@@ -81,12 +81,13 @@ class Search:
     def find(self, pod: PodInfo) -> Candidate | str:
         """The node to take pods from, or why there is none (with its prefix). PluginError: a plugin raised.
 
-        That there is none is remembered for the class until anything changes: of many equal pods one is looked at.
+        That there is none is remembered for the class until anything changes: of many equal pods one is looked at. What
+        PreFilter plugins refuse is not: what they say may change without anything else (a quota's share).
         """
         if pod.class_.template.spec.preemption_policy == "Never":
             return NEVER
         program = pod.class_.compiled(self._engine.cluster, self._engine.verdicts)
-        if self._nominated.node_of(pod.uid):
+        if self._nominated.node_of(pod.uid) or self._engine.prefiltered(program) is not None:
             return self._find(pod, program)
         key, position = id(pod.class_), self._position()
         kept = self._hopeless.get(key)
