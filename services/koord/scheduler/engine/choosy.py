@@ -95,12 +95,13 @@ def _choices(engine: "Engine", pod: PodInfo, program: Program, advice: Advice | 
     tried: list[int] = []
     own = engine.nominated.node_of(pod.uid) if engine.nominated else ""
     preferred: list[tuple[str, ...]] = [(own,)] if own else []
+    timing = engine.cluster.timing
     for plugin, terms in program.prefers:
-        begun = engine.cluster.timing.begun()
+        begun = timing.begun() if timing.on else 0.0
         try:
             preferred.append(plugin.preferred_nodes(terms))
             if begun:
-                engine.cluster.timing.took(plugin.name, "PreferNodesPlugin", begun)
+                timing.took(plugin.name, "PreferNodesPlugin", begun)
         except Exception as error:
             raise PluginError(plugin.name, "PreFilter", error) from error
     for names in preferred:
@@ -115,8 +116,8 @@ def _choices(engine: "Engine", pod: PodInfo, program: Program, advice: Advice | 
         yield from (choice for choice in advised(engine.cluster, program, advice) if choice[0] not in tried)
         return
     rows, keys = engine.rows_and_keys(pod.class_, program)
-    if engine.cluster.timing.on:
-        engine.cluster.timing.looked(len(engine.cluster) if rows is None else len(rows), int((keys >= 0).sum()))
+    if timing.on:
+        timing.looked(len(engine.cluster) if rows is None else len(rows), int((keys >= 0).sum()))
     own_copy = False
     if tried:
         keys, own_copy = keys.copy(), True

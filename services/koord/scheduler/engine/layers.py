@@ -30,7 +30,7 @@ class Gate:
     def filtered(self, window: Window) -> Bools:
         """The plugin's answers now."""
         timing = window.cluster.timing
-        begun = timing.begun()
+        begun = timing.begun() if timing.on else 0.0
         try:
             mask = self.plugin.filter(self.terms, window)
         except Exception as error:
@@ -91,7 +91,7 @@ class Changed:
 def scored(step: ScoreStep, window: Window) -> Floats:
     """Raw scores of the window's rows."""
     timing = window.cluster.timing
-    begun = timing.begun()
+    begun = timing.begun() if timing.on else 0.0
     try:
         scores = step.plugin.score(step.terms, window)
     except Exception as error:
@@ -104,7 +104,7 @@ def scored(step: ScoreStep, window: Window) -> Floats:
 def finished(step: ScoreStep, window: Window, feasible: Bools) -> Floats:
     """Final scores, not weighted, of a plugin whose scores depend on other rows and on what is feasible."""
     timing = window.cluster.timing
-    begun = timing.begun()
+    begun = timing.begun() if timing.on else 0.0
     try:
         scores = step.plugin.final(step.terms, window, feasible)
     except Exception as error:

@@ -45,9 +45,10 @@ class Reservations:
         annotations: dict[str, str] = {}
         takes: tuple[Take, ...] = ()
         slots: tuple[str, ...] = ()
+        timing = self._timing
         for plugin, terms in steps:
             asked.append(plugin)
-            begun = self._timing.begun()
+            begun = timing.begun() if timing.on else 0.0
             try:
                 allocation = plugin.reserve(pod, terms, row)
             except Exception as error:
@@ -55,7 +56,7 @@ class Reservations:
                 raise PluginError(plugin.name, "Reserve", error) from error
             if begun:
                 status = UNSCHEDULABLE if isinstance(allocation, str) else SUCCESS
-                self._timing.took(plugin.name, "Reserve", begun, status)
+                timing.took(plugin.name, "Reserve", begun, status)
             if isinstance(allocation, str):
                 self._undo(asked, pod.uid)
                 return Refusal(plugin.name, allocation, row)
@@ -80,10 +81,10 @@ class Reservations:
                 given.append(one)
             return given
         [(plugin, terms)] = steps
-        givers, reserve = (plugin,), plugin.reserve
+        givers, reserve, timing = (plugin,), plugin.reserve, self._timing
         for pod, row in zip(pods, rows, strict=True):
             ref = pod.ref
-            begun = self._timing.begun()
+            begun = timing.begun() if timing.on else 0.0
             try:
                 allocation = reserve(ref, terms, row)
             except Exception:
@@ -92,7 +93,7 @@ class Reservations:
                 self._undo(givers, ref.uid)
                 break
             if begun:
-                self._timing.took(plugin.name, "Reserve", begun)
+                timing.took(plugin.name, "Reserve", begun)
             self._givers[ref.uid] = givers
             given.append(Given(allocation.annotations, allocation.takes, allocation.slots))
         return given
