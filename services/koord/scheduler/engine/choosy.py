@@ -13,7 +13,7 @@ from koord.scheduler.engine.cluster import TIE_BITS
 from koord.scheduler.engine.diagnosis import Diagnosis, diagnose
 from koord.scheduler.engine.evaluation import INFEASIBLE
 from koord.scheduler.engine.fewrows import rank_few, rows_of
-from koord.scheduler.engine.nominated import Rivals, beside, first_reasons, fits
+from koord.scheduler.engine.nominated import Competitors, beside, first_reasons, fits
 from koord.scheduler.engine.pods import NOTHING, Outcome, Placed, PodInfo
 from koord.scheduler.engine.reserving import NONE_GIVEN, Refusal, ReserveStep
 from koord.scheduler.engine.resizing import resized
@@ -75,7 +75,7 @@ def _kept_for(engine: "Engine", program: Program, row: int, rivals: Sequence[Ass
     return [Refusal(plugin.name, text, row) for plugin, text in found]
 
 
-def _only_beside(engine: "Engine", program: Program, rivals: Rivals) -> Iterator[tuple[int, int]]:
+def _only_beside(engine: "Engine", program: Program, rivals: Competitors) -> Iterator[tuple[int, int]]:
     """Rows that take the pod because of who is nominated there, and would not as they are: after all others."""
     for row, pods in rivals.items():
         one = np.array([row])

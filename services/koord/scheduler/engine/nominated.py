@@ -25,7 +25,7 @@ from koord.scheduler.framework.contract import (
     Terms,
 )
 
-Rivals = dict[int, list[AssignedPod]]
+Competitors = dict[int, list[AssignedPod]]
 """Nominated pods by row."""
 
 
@@ -78,10 +78,10 @@ class Nominated:
         """The pods nominated to a node."""
         return list(self._by_node.get(node, {}).values())
 
-    def rivals(self, uid: str, priority: int) -> Rivals:
+    def rivals(self, uid: str, priority: int) -> Competitors:
         """By row, those that a pod must leave room to: of its priority or more; by others of more alone, for two
         schedulers that waited for each other's equals would wait for ever. Who has a node by now counts there."""
-        found: Rivals = {}
+        found: Competitors = {}
         for node, pods in self._by_node.items():
             row = self._cluster.index.find(node)
             if row is None:

@@ -8,7 +8,7 @@ import numpy as np
 from koord.columns.matrix import Bools, Floats, Ints
 from koord.scheduler.engine.classes import Program
 from koord.scheduler.engine.fewrows import rows_of
-from koord.scheduler.engine.nominated import Rivals, beside, fits, keeps_books, reasons, taken, window_with
+from koord.scheduler.engine.nominated import Competitors, beside, fits, keeps_books, reasons, taken, window_with
 from koord.scheduler.engine.placement import Engine, PodInfo
 from koord.scheduler.engine.window import Window
 from koord.scheduler.framework.contract import AssignedPod, FilterPlugin, PluginError, Reason, Terms, Without
@@ -69,7 +69,7 @@ class Attempt:
     """One pod. ``rivals``: who is nominated where and has to be left room. ``blocked``: a PreFilter plugin refuses the
     pod as a whole, which may end when others go; then every row is tried on the books."""
 
-    def __init__(self, engine: Engine, program: Program, pod: PodInfo, rivals: Rivals, *, blocked: bool) -> None:
+    def __init__(self, engine: Engine, program: Program, pod: PodInfo, rivals: Competitors, *, blocked: bool) -> None:
         self._engine = engine
         self.program = program
         self._footprint = pod.class_.template.footprint
